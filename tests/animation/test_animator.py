@@ -110,9 +110,7 @@ def test_what_is_no_array_is_no_frame(opened, astronaut):
         with pytest.raises(UsageError, match="the driver's frame is NoneType, expected a NumPy array, uint8"):
             animator.render(None)  # as OpenCV gives at the end of a video
         for wrong in (float("nan"), 1.7e18):  # the latter: time.time_ns()
-            with pytest.raises(
-                UsageError, match=r"pts_seconds is .*, expected a number of seconds, not of nano"
-            ):
+            with pytest.raises(UsageError, match=r"pts_seconds is .*, expected seconds, not nano"):
                 animator.render(astronaut, pts_seconds=wrong)
         assert animator.render(astronaut, pts_seconds=0.0).shape == astronaut.shape
 

@@ -117,7 +117,7 @@ def test_auto_draws_on_the_cpu_and_says_why(opened, gpu, monkeypatch, error, say
     made = opened()
     assert made.device_label == "CPU"
     (note,) = made.notes
-    assert note.startswith("the CPU draws, because the GPU cannot: ")
+    assert note.startswith("drawing on the CPU, because the GPU cannot: ")
     assert says in note
     assert isinstance(made.animator.animate(MOTION), np.ndarray)
     with pytest.raises(type(error), match=says):
@@ -187,7 +187,7 @@ def test_a_gpu_that_draws_as_the_cpu_is_taken(opened, gpu, drawing):
         ("rl", 0, ["at the right eye by 100%", "at the left eye by 100%"]),
         ("l", 0, ["at the left eye by 100% of what drawing it changes (at most 50%)"]),
         ("m", 0, ["at the mouth by 100% of what drawing it changes (at most 50%)"]),
-        ("", 1, [" of 255 codes in the mean (at most 0.25)"]),
+        ("", 1, [" of 255 codes on average (at most 0.25)"]),
     ],
 )
 def test_a_gpu_that_draws_something_else_is_not_taken(opened, gpu, drawing, lacks, adds, differs):
@@ -228,7 +228,7 @@ def test_a_calibration_that_the_gpu_ends_begins_again_on_the_cpu(opened, gpu, dr
     made = opened("animation.calibrate=true")
     assert made.device_label == "CPU"
     assert made.notes == (
-        "the CPU draws, because the GPU cannot: GPU 1 has too little memory left for the mesh animator",
+        "drawing on the CPU, because the GPU cannot: GPU 1 has too little memory left for the mesh animator",
     )
     assert [one.drawn for one in drawing.made] == [12]
     assert drawing.made[0]._animator._portrait is None  # closed

@@ -76,7 +76,7 @@ def test_the_examples_need_no_mediapipe(run, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "mediapipe", None)
     code, out, err = run("examples/astronaut.jpg")
     assert (code, err) == (0, "")
-    assert "astronaut.jpg.landmarks; no network looked for it" in out
+    assert "astronaut.jpg.landmarks; no network was needed" in out
     code, _, err = run(ASTRONAUT, "--face", "0")  # another wish is the network's
     assert code == 5 and "pip install 'vitascope[animate]'" in err
 
@@ -116,7 +116,9 @@ def test_they_are_used_for_that_very_picture_alone(portrait):
     assert read_landmarks(portrait, chosen=0) is None
     assert load_portrait(portrait, model=no_network).curves
     portrait.write_bytes(portrait.read_bytes() + b"\0")
-    with pytest.raises(ModelUnavailableError, match=r"astronaut\.jpg: a network has to find its face: model"):
+    with pytest.raises(
+        ModelUnavailableError, match=r"astronaut\.jpg: finding its face needs a network: model"
+    ):
         load_portrait(portrait, model=no_network)
 
 
@@ -141,16 +143,16 @@ def test_widths_in_the_unit_of_version_1_are_left_out(portrait):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda values: values.update(version=3), "of version 3; this program reads version 2"),
+        (lambda values: values.update(version=3), "it has version 3; this program reads version 2"),
         (lambda values: values.pop("sha256"), "sha256"),
         (lambda values: values["landmarks"].pop(), "a face of"),
-        (lambda values: values["landmarks"][3].__setitem__(0, float("nan")), "no face"),
-        (lambda values: values["landmarks"][3].__setitem__(0, 1e9), "no face"),
+        (lambda values: values["landmarks"][3].__setitem__(0, float("nan")), "numbers are not a face's"),
+        (lambda values: values["landmarks"][3].__setitem__(0, 1e9), "numbers are not a face's"),
         (lambda values: values["landmarks"].__setitem__(0, "left"), "astronaut"),
-        (lambda values: values.update(size=[0, 512]), "without a size"),
+        (lambda values: values.update(size=[0, 512]), "its picture has no size"),
         (lambda values: values.update(size=[1 << 40, 512]), None),
         (lambda values: values["curves"].update(jawWide=values["curves"]["jawOpen"]), "an unknown curve"),
-        (lambda values: values["curves"]["jawOpen"]["readings"].reverse(), "a curve that falls"),
+        (lambda values: values["curves"]["jawOpen"]["readings"].reverse(), "a curve falls"),
         (lambda values: values["curves"]["jawOpen"]["readings"].pop(), "an unknown curve"),
         (lambda values: values.update(curves=[1]), "items"),
         (lambda values: values.update(more=" " * 300_000), "larger than 262144 bytes"),
@@ -165,7 +167,7 @@ def test_files_that_cannot_be_used(portrait, change, says):
         assert read_landmarks(portrait, chosen="largest") is not None
         return
     with pytest.raises(
-        CorruptInputError, match=r"landmarks: no landmarks that can be used .*--save-landmarks"
+        CorruptInputError, match=r"landmarks: its landmarks cannot be used .*--save-landmarks"
     ) as raised:
         read_landmarks(portrait, chosen="largest")
     assert says in str(raised.value)
@@ -174,7 +176,7 @@ def test_files_that_cannot_be_used(portrait, change, says):
 @pytest.mark.parametrize("data", [b"", b"[]", b"[" * 100_000, b"\x80\x04K\x01.", b"{}"])
 def test_files_that_are_none(portrait, data):
     landmarks_path(portrait).write_bytes(data)
-    with pytest.raises(CorruptInputError, match="no landmarks that can be used"):
+    with pytest.raises(CorruptInputError, match="its landmarks cannot be used"):
         read_landmarks(portrait, chosen="largest")
 
 

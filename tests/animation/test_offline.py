@@ -135,7 +135,7 @@ def test_motion_that_cannot_be_recorded_in_the_end_leaves_the_video_and_says_so(
     code, _, err = run(EXAMPLES / "astronaut.jpg", "--driver", motion_file, "-o", out, "--record", record)
     assert (code, err) == (
         4,
-        f"vitascope: {record}: cannot be written (No space left on device); finished all the same: {out}\n",
+        f"vitascope: {record}: cannot be written (No space left on device); these files are finished: {out}\n",
     )
     assert len(decode(out)[0]) == 10
     assert not record.exists()
@@ -155,7 +155,7 @@ def test_a_file_that_went_away_behind_the_video_leaves_it_and_says_so(
     code, _, err = run(EXAMPLES / "astronaut.jpg", "--driver", motion_file, "-o", out, "--record", record)
     assert (code, err) == (
         4,
-        f"vitascope: {record}: cannot read its size: No such file or directory; finished all the same: {out}\n",
+        f"vitascope: {record}: cannot read its size: No such file or directory; these files are finished: {out}\n",
     )
     assert len(decode(out)[0]) == 10
 
@@ -270,7 +270,7 @@ def test_a_still_picture_as_a_driver_is_told(run, tmp_path, astronaut):
             assert cv2.imwrite(name, np.clip(rgb, 0, 255).astype(np.uint8)[..., ::-1])
         code, printed, err = run(*words)
         assert (code, err) == (0, "")
-        assert (f"note: {folder}: a still picture, which moves nothing" in printed.splitlines()) != blinks
+        assert (f"note: {folder}: a still picture has no motion to follow" in printed.splitlines()) != blinks
 
 
 def test_settings_act(run, tmp_path, motion_file):
@@ -332,14 +332,14 @@ def test_the_shipped_files_are_found_from_anywhere(run, tmp_path, monkeypatch):
         (("{portrait}", "-d", "missing.mp4", "-o", "o.mp4"), 3, "missing.mp4"),
         (("{portrait}", "-d", "missing.motion", "-o", "o.mp4"), 3, "missing.motion: cannot be read"),
         (("{portrait}", "-d", "0", "-o", "o.mp4"), 2, "camera"),
-        (("{portrait}", "-d", "{motion}", "-o", "o.mp4", "--face", "3"), 3, "face 3 was asked for"),
+        (("{portrait}", "-d", "{motion}", "-o", "o.mp4", "--face", "3"), 3, "there is no face 3, only 1 (counted"),
         (("{portrait}", "-d", "{motion}", "-o", "o.mp4", "--face", "left"), 2, "--face"),
         (("{portrait}", "-d", "{motion}", "-o", "o.mp4", "--record", "o.txt"), 2, ".motion"),
         (("{portrait}", "-d", "{motion}", "-o", "o.mp4", "--gpu-ids", "0,1", "--gpu-id", "1"), 2, "leave one of"),
         (("{portrait}", "-d", "{motion}", "-o", "{motion}"), 2, "the output is the driver"),
         (("{portrait}", "-d", "{motion}", "-o", "o.xyz"), 4, "o.xyz"),
         (("{portrait}", "-d", "{motion}", "-o", "o.mp4", "--start", "30"), 3, "no picture between 30 s and its end"),
-        (("{portrait}", "-d", "{portrait_twin}", "-o", "o.mp4"), 3, "no face in it; nothing moves the portrait"),
+        (("{portrait}", "-d", "{portrait_twin}", "-o", "o.mp4"), 3, "no face in it, so nothing would move"),
     ],
 )  # fmt: skip
 def test_bad_input_gets_one_line(run, tmp_path, monkeypatch, motion_file, words, code, message):
@@ -472,7 +472,7 @@ def test_a_head_that_turns_too_far_is_said(tmp_path, yaw, eased):
     report = vitascope.animate(
         EXAMPLES / "astronaut.jpg", tmp_path / "turn.motion", tmp_path / "out.mp4", profile="fast"
     )
-    said = [note for note in report.notes if "farther than the portrait shows" in note]
+    said = [note for note in report.notes if "farther than the portrait can show" in note]
     assert [note.partition(";")[0] for note in said] == (
-        [f"in {eased} of 6 pictures the head turned farther than the portrait shows"] if eased else []
+        [f"in {eased} of 6 frames the head turned farther than the portrait can show"] if eased else []
     )

@@ -129,7 +129,7 @@ def test_a_recording_that_was_cut_off_is_said(run, speech, tmp_path):
     (tmp_path / "cut.wav").write_bytes(content[: len(content) // 3])
     code, text, _ = run("--driver", tmp_path / "cut.wav", "-o", tmp_path / "o.mp4")
     assert code == 0
-    assert "note: cut.wav was cut off: 1.0 s of the sound that its header promises is missing" in text
+    assert "note: cut.wav was cut off: 1.0 s of the sound announced in its header is missing" in text
     assert "cut off" not in run("--driver", speech, "-o", tmp_path / "p.mp4")[1]
 
 
@@ -145,14 +145,17 @@ def test_silence_is_said(run, tmp_path):
     [
         (("--driver", "mic", "-o", "out.mp4"), "a microphone has no end; show it with --sink"),
         (("--driver", "mic", "--sink", "null", "--start", "2"), "mic: a microphone has no start and end"),
-        (("--driver", "mic", "--sink", "null", "--text", "hello"), "a text goes with a whole file and --out"),
-        (("--driver", "0", "--sink", "null", "--voice"), "0: a camera is followed by its pictures"),
+        (("--driver", "mic", "--sink", "null", "--text", "hello"), "a text needs a whole file and --out"),
+        (
+            ("--driver", "0", "--sink", "null", "--voice"),
+            "0: a camera is followed by its picture; for a voice use --driver mic",
+        ),
         (("--driver", "mute.mp4", "-o", "out.mp4", "--voice"), "mute.mp4: it has no sound"),
         (
             ("--driver", "mute.mp4", "-o", "out.mp4", "--text", "hello"),
-            "mute.mp4: voice.text is what a voice says",
+            "mute.mp4: voice.text is for a voice",
         ),
-        (("--driver", "talk.motion", "-o", "out.mp4", "--text", "hello"), "voice.text is what a voice says"),
+        (("--driver", "talk.motion", "-o", "out.mp4", "--text", "hello"), "voice.text is for a voice"),
         (("--driver", "talk.motion", "-o", "out.mp4", "--voice"), "talk.motion: a .motion file has no sound"),
         (
             ("--driver", "talk.motion", "--sink", "null", "--voice"),
@@ -194,7 +197,7 @@ def test_a_text_closes_the_lips_where_it_says(run, tmp_path):
         *("--text", said, "--set", "animation.max_side=256"),
     )
     assert code == 0, err
-    assert "note: not in the dictionary, and taken letter by letter: pamm" in text
+    assert "note: not in the dictionary, so spelled letter by letter: pamm" in text
     with MotionReader(record) as reader:
         # What presses lips: they are closed in pauses, too.
         closed = [row.blendshapes[BLENDSHAPE_INDEX["mouthPressLeft"]] > 0.27 for row in reader]

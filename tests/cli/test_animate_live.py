@@ -42,7 +42,7 @@ def run(run, monkeypatch, tmp_path, face_model):
     def runner(*words, calibrated=False):
         settings = () if calibrated else ("--set", "animation.calibrate=false")
         code, out, err = run("animate", PORTRAIT, *words, *settings)
-        kept = f"the face is that of {PORTRAIT}.landmarks; no network looked for it\n"
+        kept = f"the face comes from {PORTRAIT}.landmarks; no network was needed\n"
         return code, out, err.removeprefix(kept)
 
     return runner
@@ -173,10 +173,10 @@ def test_a_setting_that_the_mesh_does_not_have_is_said(run, motion_file):
         (["--sink", "udp:5000"], 2, "write HOST:PORT"),
         (["--sink", "null:5"], 2, "write null"),
         (["--sink", "null", "-o", "out.mp4"], 2, "for both, use --sink file:PATH"),
-        (["--sink", "null", "--duration", "-1"], 2, "seconds above 0"),
-        (["--sink", "null", "--duration", "nan"], 2, "seconds above 0"),
-        (["--sink", "null", "--record", "x.motion"], 2, "motion of a camera or a video is recorded"),
-        (["--sink", "null", "--start", "7"], 3, "no motion is left"),
+        (["--sink", "null", "--duration", "-1"], 2, "must be above 0 s"),
+        (["--sink", "null", "--duration", "nan"], 2, "must be above 0 s"),
+        (["--sink", "null", "--record", "x.motion"], 2, "motion is recorded from a camera or a video"),
+        (["--sink", "null", "--start", "7"], 3, "no motion between --start and --end"),
         (["--sink", "null", "-d", "99"], 3, "camera 99 cannot be opened"),
         (["--sink", "null", "-d", "99", "--start", "7"], 2, "a camera has no start and end"),
         (["-o", "out.mp4", "-d", "99"], 2, "a camera has no end"),

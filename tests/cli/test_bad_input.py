@@ -449,7 +449,7 @@ def test_a_pipe_is_refused_where_a_file_is_wanted(fails, clip, tmp_path):
     code, said = fails("segment", clip, out, "--model", pipes["net.onnx"], "--kind", "matte")
     assert (code, "net.onnx: it is no file" in said) == (5, True)
     with pytest.raises(
-        InputError, match=r"talk\.motion: motion is read from a file, and this is a folder, a pipe"
+        InputError, match=r"talk\.motion: recorded motion must be a file, not a folder, a pipe"
     ):
         MotionReader(pipes["talk.motion"])
 

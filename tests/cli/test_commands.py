@@ -131,7 +131,7 @@ def test_without_a_home_that_can_be_written_people_are_found_and_kept(run, clip,
     monkeypatch.setenv("VITASCOPE_HOME", str(home))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     kept = tmp_path / "temporary" / f"vitascope-{os.getuid()}"
-    note = f"note: {home} cannot be written: what is found in videos is kept in {kept} meanwhile"
+    note = f"note: {home} cannot be written: results from videos are stored in {kept} instead"
     code, out, err = run("people", clip, "--set", "model.name=selfie")
     assert (code, out.split()[0]) == (0, "1")
     assert note in err.splitlines()
@@ -144,7 +144,7 @@ def test_without_a_home_that_can_be_written_people_are_found_and_kept(run, clip,
     kept.rename(kept.with_name(f"vitascope-{os.getuid()}"))
     code, _, err = run("people", clip, "--set", "model.name=selfie")
     assert code == 4
-    assert "it is not this user's folder; set VITASCOPE_HOME" in err
+    assert "belongs to another user; set VITASCOPE_HOME" in err
 
 
 def test_people_takes_a_video_and_a_sheet_by_their_urls_as_segment_does(run, clip, tmp_path, monkeypatch):
@@ -567,7 +567,7 @@ def test_without_rvm_auto_says_so_and_goes_on_with_selfie(run, clip, tmp_path, m
     assert "selfie" in out
     (report,) = json.loads(run("segment", clip, "-o", tmp_path / "j.mp4", "--json")[1])
     assert (report["model"], report["model_requested"]) == ("selfie", "auto")
-    assert "going on with selfie" in report["model_note"]
+    assert "using selfie instead" in report["model_note"]
     assert run("segment", clip, "-o", tmp_path / "r.mp4", "--model", "rvm")[0] == 5
 
 

@@ -91,8 +91,10 @@ def test_what_stands_there_is_said_to_be_replaced_or_done(clip, tmp_path, store)
 
 
 def test_auto_says_what_it_means_on_this_machine(clip, store, rvm_model_path):
-    assert explain(planned(clip), settings(), store=store).model == "rvm (would be fetched), else selfie"
-    assert explain(planned(clip), settings(model__name="rvm"), store=store).model == "rvm (would be fetched)"
+    assert explain(planned(clip), settings(), store=store).model == "rvm (would be downloaded), else selfie"
+    assert (
+        explain(planned(clip), settings(model__name="rvm"), store=store).model == "rvm (would be downloaded)"
+    )
     assert explain(planned(clip), settings(model__name="selfie"), store=store).model == "selfie (here)"
     store.where().mkdir(parents=True)
     cached = store.where() / rvm_model_path.name

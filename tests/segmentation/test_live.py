@@ -423,10 +423,14 @@ def test_a_camera_that_was_unplugged_is_waited_for(capture) -> None:
     with Live(capture) as running:
         running.show(1)
         capture.give(None)
-        running.until(lambda: "camera 0 is gone; waiting for it" in running.said)
+        running.until(lambda: "camera 0 was disconnected; waiting for it" in running.said)
         running.show(2)
         running.until(lambda: len(running.said) == 3)
-    assert running.said[:3] == ["camera 0 is there", "camera 0 is gone; waiting for it", "camera 0 is there"]
+    assert running.said[:3] == [
+        "camera 0 is connected",
+        "camera 0 was disconnected; waiting for it",
+        "camera 0 is connected",
+    ]
     assert running.sink.numbers == [1, 2]
 
 
@@ -436,7 +440,7 @@ def test_a_camera_that_stalls_is_told_and_does_not_hold_the_end(capture, monkeyp
         running.show(1)
         running.until(lambda: running.said[-1] == "camera 0 gives no pictures; waiting for them")
         running.show(2)
-        running.until(lambda: running.said.count("camera 0 is there") == 2)  # and gives none, soon, again
+        running.until(lambda: running.said.count("camera 0 is connected") == 2)  # and gives none, soon, again
         began = time.monotonic()
         running.run.stop()
         running.thread.join(10)

@@ -142,7 +142,7 @@ def test_a_contact_sheet_that_cannot_be_written_costs_no_film(tmp_path, scripted
     with Segmenter(settings=settings) as segmenter, pytest.raises(OutputError) as caught:
         segmenter.write(film, [("key", out)], preview=sheet, on_start=lambda _: sheet.mkdir())
     assert str(caught.value).startswith(f"{sheet}: cannot create it")
-    assert str(caught.value).endswith(f"finished all the same: {out}")
+    assert str(caught.value).endswith(f"these files are finished: {out}")
     assert len(luma(out)) == 24
 
 

@@ -118,7 +118,7 @@ def test_the_last_writer_is_told(video):
         ("people:\n  - keep: 1\n  - kept: 1\n", r":3: people\[1\]\.kept: unknown field"),
         ("edges:\n  feather_px: 2\n  grow_px: much\n", r":3: edges\.grow_px"),
         ("people: [\n", "not valid YAML"),
-        ("video: other.mp4\n", "these are hints for other.mp4, not for my wedding: 1.mp4"),
+        ("video: other.mp4\n", "these hints are for other.mp4, not for my wedding: 1.mp4"),
     ],
 )
 def test_an_error_made_by_hand_is_told_with_its_line_and_nothing_is_written_over_it_unasked(

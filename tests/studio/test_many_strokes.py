@@ -308,5 +308,5 @@ def test_so_many_contradictions_are_told_and_no_more():
     told = Choice(rules).contradictions()
     assert len(told) == 21
     assert told[0].startswith("rule 0 and rule 1 contradict")
-    assert told[-1] == "more rules contradict one another"
+    assert told[-1] == "more rules contradict each other"
     assert len(Choice(rules[:4]).contradictions()) == 4

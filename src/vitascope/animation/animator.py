@@ -47,11 +47,14 @@ if TYPE_CHECKING:
     from vitascope.animation.liveportrait.animator import LivePortraitAnimator
 
 _FARTHEST_SECONDS = 1e12
-"""MediaPipe counts microseconds in 64 bits: 9.2e12 s. After a time beyond that it takes no other."""
+"""Maximum time in seconds: MediaPipe counts microseconds in 64 bits (9.2e12 s), and after a time beyond that it accepts
+no other."""
 _MOST_EVERYWHERE = 0.25
-"""Codes of 255, the mean over what can move: edges of eyes and mouth are softened differently, which is below 0.1."""
+"""Maximum mean difference over all that can move, in codes of 255: edges of eyes and mouth are softened differently,
+which is below 0.1."""
 _MOST_AT_FEATURES = 0.5
-"""A share of what drawing an eye or the mouth changes: soft edges are 0.3 in faces of 50 pixels, a missing eye is 1."""
+"""Maximum difference at an eye or the mouth, as a share of what drawing it changes: soft edges are 0.3 in faces of 50
+pixels, a missing eye is 1."""
 
 
 class Animator(Closing):
@@ -160,9 +163,7 @@ class Animator(Closing):
         rgb = require_rgb(frame, what="the driver's frame")
         seconds = monotonic() if pts_seconds is None else pts_seconds
         if not abs(seconds) < _FARTHEST_SECONDS:  # NaN, too
-            raise UsageError(
-                f"pts_seconds is {pts_seconds}, expected a number of seconds, not of nanoseconds"
-            )
+            raise UsageError(f"pts_seconds is {pts_seconds}, expected seconds, not nanoseconds")
         if self._tracker is None:
             self._tracker = self._stack.enter_context(open_tracker(self._model(), self.settings))
         face = self._tracker.track(rgb, pts_seconds=seconds)
@@ -177,7 +178,7 @@ class OpenedAnimator:
     set_strength: Callable[[float], None]
     """Multiplies the gains of the settings for pose and expression."""
     animate_batch: Callable[[Sequence[FaceMotion]], list[RgbPicture]]
-    """Pictures of consecutive motions, of ``batch_size`` in one call of the networks."""
+    """Draws consecutive motions, ``batch_size`` of them in one call of the networks."""
     device_label: str
     """The device that draws, for reports."""
     batch_size: int = 1
@@ -222,7 +223,7 @@ def open_animator(
         loaded: Settings.
         home: The product's own folder.
         stack: Closes the animator.
-        live: Each picture as it comes, whatever ``animation.batch_size`` says: collecting some would delay the first.
+        live: True to draw each picture as it comes, and ignore ``animation.batch_size``, which would cause a delay.
 
     Raises:
         UsageError: Settings that no animator can follow.
@@ -237,7 +238,7 @@ def open_animator(
         return _open_on_one(portrait, mesh, model, loaded, home, stack, live=live)
     if live:
         raise UsageError(
-            f"gpu.device_ids {','.join(map(str, gpus))}: a live picture is drawn by one GPU; name one of them"
+            f"gpu.device_ids {','.join(map(str, gpus))}: a live picture is drawn by one GPU; name only one"
         )
 
     def open_on(gpu: int, first: OpenedAnimator | None) -> OpenedAnimator:
@@ -299,7 +300,7 @@ def _open_mesh(
     except (DeviceError, EngineError, KernelCompileError, MemoryLimitError) as error:
         if wanted != "auto" or device.kind == "cpu":
             raise
-        notes.append(f"the CPU draws, because the GPU cannot: {one_line(error)}")
+        notes.append(f"drawing on the CPU, because the GPU cannot: {one_line(error)}")
         device = select_device("cpu")
         animator = prepared(device)
     stack.enter_context(animator)
@@ -333,7 +334,7 @@ def _require_the_cpus_picture(animator: MeshAnimator, device: Device) -> None:
     reasons = []
     if difference.everywhere > _MOST_EVERYWHERE:
         reasons.append(
-            f"by {difference.everywhere:.2g} of 255 codes in the mean (at most {_MOST_EVERYWHERE:g})"
+            f"by {difference.everywhere:.2g} of 255 codes on average (at most {_MOST_EVERYWHERE:g})"
         )
     for name, share in zip(("right eye", "left eye", "mouth"), difference.eyes_and_mouth, strict=True):
         if share > _MOST_AT_FEATURES:
@@ -368,7 +369,7 @@ def _open_liveportrait(
         )
     if wanted.inference_precision == "int8":
         raise UsageError(
-            "animation.inference_precision: LivePortrait's networks are not quantised; fp16 or fp32"
+            "animation.inference_precision: LivePortrait's networks are not quantised; use fp16 or fp32"
         )
     try:
         from vitascope.animation.liveportrait.animator import LivePortraitAnimator
@@ -398,7 +399,7 @@ def _open_liveportrait(
         )
     )
     animator.set_portrait(portrait.rgb, face=portrait.face)
-    notes = [] if device.kind == "cuda" else ["LivePortrait takes some 20 seconds a picture on a CPU"]
+    notes = [] if device.kind == "cuda" else ["LivePortrait takes about 20 seconds per frame on a CPU"]
     for key in ("brows", "eyes", "gaze", "mouth"):
         if loaded.origin(f"animation.{key}").explicit:
             notes.append(f"animation.{key} has no effect on LivePortrait, which moves the face as a whole")
@@ -445,7 +446,7 @@ def open_on_several(
     last_seen: FaceMotion | None = None
 
     def relaxed(motion: FaceMotion) -> FaceMotion:
-        """A lost face goes back from where it was seen last, which perhaps another GPU drew."""
+        """Relax a lost face from where it was last seen, which may be in a picture that another GPU drew."""
         nonlocal last_seen
         if not first.animator.needs_driver_picture:
             return motion

@@ -1,8 +1,8 @@
 """Detects a hand, a mask or a cup in front of the driver's mouth, where the tracker guesses shut lips.
 
-Lips are redder than the skin around them, and a chin is of the colour of the cheeks. What is usual of a face is the
-median of what was seen of it; a mouth that loses its red, or a chin whose colour leaves that of the cheeks, is covered.
-Light that changes changes both sides alike.
+Lips are redder than the skin around them, and a chin has the colour of the cheeks. The usual colours of a face are the
+median of those seen; a mouth that loses its red, or a chin whose colour departs from that of the cheeks, is covered. A
+change of light affects both alike.
 """
 
 from __future__ import annotations
@@ -30,19 +30,20 @@ _EYES = [eye.outer_corner for eye in EYES]
 _OUTER, _INNER = ([pair[side] for pair in _LIPS] for side in (0, 1))
 _CHIN, _CHEEKS, _NOSE = [18, 200, 199, 83, 313], ([50, 205], [280, 425]), 4
 _HALF_SIDE = 0.02
-"""Half the side of the squares that are looked at, in distances of the eyes' outer corners."""
+"""Half the side of the sampled squares, in distances between the eyes' outer corners."""
 _SQUARE: FloatArray = np.array([(x, y) for y in (-1, 0, 1) for x in (-1, 0, 1)], np.float32)
 _REMEMBERS, _KNOWN_AFTER, _LEARNS_ANEW_AFTER = 300, 10, 150
-"""Faces that say what is usual; so many say enough; and a cover that stays for the last is what is usual now."""
+"""Number of faces over which the median is taken; the minimum for it to be used; and the number after which a lasting
+cover counts as usual."""
 _RED, _RED_LEFT = 4.0, (0.2, 0.35)
-"""Red of lips beside the skin, CIELAB's a, from which on it is looked at; the share of it up to which a mouth is
-covered, and from which on it is seen again. Of two speakers' least is left 0.45 and 0.55, under a hand -0.2 to 0.2."""
+"""Minimum red of the lips against the skin, in CIELAB's a, for it to be used; and the shares of it up to which a mouth
+is covered, and from which on it is seen again. Two speakers keep at least 0.45 and 0.55, under a hand -0.2 to 0.2."""
 _SHUT = 0.05
-"""Gap of lips, in distances of the eyes' outer corners, up to which a tracker may have guessed it: 0.003 to 0.03 of two
-speakers with a hand or a mask before the mouth. Teeth that a grin bares are no lips, and have no red either."""
+"""Maximum gap of the lips, in distances between the eyes' outer corners, that a tracker may have guessed: 0.003 to 0.03
+for two speakers with a hand or a mask before the mouth. Teeth that a grin bares have no red either."""
 _OFF, _ON_AGAIN = 7.0, 5.0
-"""CIELAB's distance of a and b from what is usual of a chin beside the cheeks, likewise: up to 3.5 in four films, 8 and
-more under a grey mask."""
+"""Distance in CIELAB's a and b from the usual difference of chin and cheeks, at which the mouth is covered, and at
+which it is seen again: up to 3.5 in four videos, 8 and more under a grey mask."""
 
 
 class MouthWatch:

@@ -97,11 +97,13 @@ def open_driver(
         UsageError: A text, and no voice that says it; pictures are to be kept, and the driver has none.
     """
     if (nothing := has_no_pictures(path, settings)) is not None and keep_pictures:
-        raise UsageError(f"{path}: {nothing} has no pictures, which LivePortrait needs; take --animator mesh")
+        raise UsageError(f"{path}: {nothing} has no pictures, which LivePortrait needs; use --animator mesh")
     if nothing == "a voice":
         return VoiceDriver(path, settings=settings)
     if settings.voice.text is not None:
-        raise UsageError(f"{path}: voice.text is what a voice says; a sound file, or --voice, gives one")
+        raise UsageError(
+            f"{path}: voice.text is for a voice; give a sound file as the driver, or add --voice"
+        )
     if nothing is not None:
         return RecordedDriver(path, settings=settings)
     return VideoDriver(path, mesh=mesh, model=model(), settings=settings, keep_pictures=keep_pictures)
@@ -217,7 +219,7 @@ class VideoDriver(Closing):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes on which of several faces was followed, and on a driver that does not move."""
+        """Notes on the face followed among several, and on a driver that does not move."""
         notes = []
         count = self._tracker.most_faces
         if self._follow == "largest" and count > 1:
@@ -226,7 +228,7 @@ class VideoDriver(Closing):
                 "and tracking.follow=0, 1 … from the left)"
             )
         if self._is_still:
-            notes.append(f"{self.path}: a still picture, which moves nothing")
+            notes.append(f"{self.path}: a still picture has no motion to follow")
         return tuple(notes)
 
     @property
@@ -265,7 +267,7 @@ class VideoDriver(Closing):
 
     @contextmanager
     def _again(self) -> Iterator[Iterator[RgbPicture]]:
-        """The pictures from the first on, for who has to see them a second time."""
+        """The pictures again from the first on, for those who need them a second time."""
         with self._opened() as reader:
             rotation = reader.info.rotation_degrees
             yield (driver_picture(frame, rotation_degrees=rotation) for frame in reader)
@@ -293,10 +295,11 @@ class _Seen:
 
 
 _SEEN_FROM_AFAR, _SAME = (48, 48), 4.0
-"""Pictures made so small whose every pixel differs by less than that many codes of 255 are the same one: a camera's
-noise, and what a codec changes, is not seen in them."""
+"""Size to which pictures are shrunk for comparison, and the difference, in codes of 255, below which all pixels must be
+for two pictures to be the same: it hides camera noise and changes by a codec."""
 _MOST_HELD = 20_000
-"""Faces of 9 kB that wait for the whole driver: eleven minutes. What comes later is followed as live drivers are."""
+"""Maximum faces held until the whole driver is read, 9 kB each: eleven minutes. Later ones are followed as live drivers
+are."""
 
 
 class _MotionMaker:
@@ -399,9 +402,10 @@ def _neutrals(stretches: Sequence[_Stretch]) -> dict[int, NeutralFace]:
 
 
 _PRIMED_SECONDS = 10.0
-"""The part of a file from which the voice's usual level is taken before its first word is heard."""
+"""Length of the beginning of a file from which the voice's usual level is taken before its first word is heard."""
 _LITTLE_SPEECH = 0.35
-"""Share of what is heard in which a mouth opens: of music that was tried 0.22, of a sentence 0.92."""
+"""Minimum share of the audible sound in which the mouth opens, for speech: 0.22 for tested music, 0.92 for a
+sentence."""
 
 
 class VoiceDriver(Closing):
@@ -438,7 +442,7 @@ class VoiceDriver(Closing):
         seconds = self._reader.duration_seconds
         self.frame_count: int | None = None if seconds is None else max(round(seconds * self.frame_rate), 1)
         self.notes: tuple[str, ...] = ()
-        """What is known of the voice once it ended."""
+        """Notes on the voice, once it has ended."""
 
     def close(self) -> None:
         """Close the file."""
@@ -471,7 +475,7 @@ class VoiceDriver(Closing):
             shapes = shapes_of(aligned.sounds, seconds=count / SAMPLE_RATE + 1)
             if aligned.guessed:
                 self.notes = (
-                    f"not in the dictionary, and taken letter by letter: {', '.join(aligned.guessed)}",
+                    f"not in the dictionary, so spelled letter by letter: {', '.join(aligned.guessed)}",
                 )
         voice = Voice(
             frame_rate=float(self.frame_rate), seed=self._seed, level_db=level_of(known), shapes=shapes
@@ -490,11 +494,11 @@ class VoiceDriver(Closing):
         self.notes += _notes_of(voice)
         if missing := self._reader.missing_seconds:
             self.notes += (
-                f"{self.path.name} was cut off: {missing:.1f} s of the sound that its header promises is missing",
+                f"{self.path.name} was cut off: {missing:.1f} s of the sound announced in its header is missing",
             )
 
     def _due(self, seconds: float) -> int:
-        """Pictures before a moment."""
+        """Number of pictures before a time."""
         return max(int(seconds * self.frame_rate), 0)
 
     def _driven(self, voice: Voice, index: int) -> Driven:
@@ -512,9 +516,9 @@ def _notes_of(voice: Voice) -> tuple[str, ...]:
     if voice.audible_count < 0.005 * voice.row_count:
         return ("the sound is silent: the portrait breathes, blinks and looks about",)
     if voice.opened_count < _LITTLE_SPEECH * voice.audible_count:
-        return ("hardly any speech was made out in the sound: the mouth stays almost still",)
+        return ("hardly any speech was recognised in the sound: the mouth stays almost still",)
     return ()
 
 
 Driver = VideoDriver | RecordedDriver | VoiceDriver
-"""Whatever gives motion for a file."""
+"""All drivers that read a file."""

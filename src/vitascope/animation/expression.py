@@ -1,9 +1,9 @@
 """The effect of each expression weight on the face: our own displacement of the canonical mesh for every blendshape.
 
-A weight moves a few anchors (lips, jaw, cheeks, brows); what lies between follows smoothly, by interpolation with the
-biharmonic kernel in space, phi(r) = r (Carr et al., "Reconstruction and Representation of 3D Objects with Radial Basis
-Functions", 2001). Lengths are centimetres of the canonical face, axes its own (x to the person's left, y up, z to the
-camera). What opens and closes eyelids, and gaze, are not displacements here: see ``eyes_of``.
+A weight moves a few anchors (lips, jaw, cheeks, brows); the skin between them follows smoothly, by interpolation with
+the biharmonic kernel in space, phi(r) = r (Carr et al., "Reconstruction and Representation of 3D Objects with Radial
+Basis Functions", 2001). Lengths are centimetres of the canonical face, axes its own (x to the person's left, y up, z to
+the camera). Eyelids and gaze are not displacements: see ``eyes_of``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _UPPER_EDGE, _LOWER_EDGE = frozenset(OUTER_UPPER_LIP[1:-1]), frozenset(OUTER_LOW
 _CORNERS = frozenset((61, 291, 78, 308))
 _LIPS = _UPPER_LIP | _LOWER_LIP | _CORNERS
 CHIN_POINTS = frozenset((152, 148, 377, 175, 199, 200, 171, 396))
-"""Points that a jaw carries whole, whatever the lips do."""
+"""Points that move fully with the jaw, whatever the lips do."""
 _JAW = frozenset((148, 377, 176, 400, 149, 378, 150, 379, 136, 365, 172, 397, 58, 288))
 _CHEEKS = frozenset((50, 280, 205, 425, 187, 411, 207, 427, 206, 426))
 _PUFF = frozenset((187, 411, 207, 427, 213, 433, 192, 416, 214, 434))
@@ -55,8 +55,8 @@ _ANCHORS = tuple(sorted(
 _LIP_HALF_WIDTH = 2.46
 _JAW_ARC = {"lower lip": (0.0, -3.0, -0.9), "chin": (0.0, -2.5, -1.5)}
 _CLOSED_LIPS: _Vector = (0.35, -1.4, -0.3)
-"""Way of lips that stay closed when the jaw opens; x is inward, at the corners. Measured on a driver: with the chin
-1.3 cm lower, lips and corners were 0.75 lower."""
+"""Motion of lips that stay closed while the jaw opens; x is inward, at the corners. Measured on a driver: with the chin
+1.3 cm lower, lips and corners were 0.75 cm lower."""
 
 
 class ExpressionBasis:
@@ -102,12 +102,12 @@ class ExpressionBasis:
 
 @lru_cache(maxsize=2)
 def basis_of(mesh: CanonicalMesh) -> ExpressionBasis:
-    """The displacements of a mesh, worked out once: every animator of it, and every neutral, needs them."""
+    """The displacements of a mesh, cached: every animator and neutral of the mesh needs them."""
     return ExpressionBasis(mesh)
 
 
 def eyes_of(weights: FloatArray, neutral: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Closure and gaze that weights stand for, for motion without landmarks.
+    """Closure and gaze from expression weights, for motion without landmarks.
 
     Args:
         weights: float32 [52].
@@ -134,7 +134,7 @@ def eyes_of(weights: FloatArray, neutral: FloatArray) -> tuple[FloatArray, Float
 
 
 def lids_with_gaze(gaze: FloatArray) -> FloatArray:
-    """Closure that eyes have because they look up or down, for motion without landmarks.
+    """Closure of eyes caused by looking up or down, for motion without landmarks.
 
     Args:
         gaze: float32 [2, 2], as ``FaceMotion.gaze``.
@@ -167,12 +167,12 @@ def _between_edges(
 
 
 def _side_share(x: float, side: float) -> float:
-    """Share with which a lip point belongs to a side: 0 at the middle, 1 at the corner."""
+    """Share to which a lip point belongs to a side: 0 at the middle, 1 at the corner."""
     return math.pow(min(max(side * x / _LIP_HALF_WIDTH, 0.0), 1.0), 1.4)
 
 
 def _corner(vector: _Vector, cheek: _Vector = _ZERO) -> Callable[[float], _Spec]:
-    """A mouth's corner pulls its half of both lips, and a cheek."""
+    """Let a mouth's corner pull its half of both lips, and a cheek."""
 
     def on(side: float) -> _Spec:
         def spec(number: int, place: FloatArray) -> _Vector:
@@ -188,7 +188,7 @@ def _corner(vector: _Vector, cheek: _Vector = _ZERO) -> Callable[[float], _Spec]
 
 
 def _half_lip(lips: frozenset[int], vector: _Vector, *, nostril: float = 0.0) -> Callable[[float], _Spec]:
-    """One half of a lip moves, most between middle and corner."""
+    """Move one half of a lip, most between middle and corner."""
 
     def on(side: float) -> _Spec:
         def spec(number: int, place: FloatArray) -> _Vector:
@@ -204,7 +204,7 @@ def _half_lip(lips: frozenset[int], vector: _Vector, *, nostril: float = 0.0) ->
 
 
 def _brow(inner: float, outer: float, inward: float = 0.0) -> Callable[[float], _Spec]:
-    """A brow moves up by so much at its inner and its outer end."""
+    """Move a brow up by these amounts at its inner and its outer end."""
 
     def on(side: float) -> _Spec:
         def spec(number: int, place: FloatArray) -> _Vector:
@@ -268,7 +268,7 @@ def _jaw(lower_lip: _Vector, chin: _Vector, *, corner: _Vector = _ZERO, reach_cm
 
 
 def _closing(jaw: _Spec) -> _Spec:
-    """Lips meet again that a jaw parts, along their whole length."""
+    """Close lips that a jaw parts, along their whole length."""
 
     def spec(number: int, place: FloatArray) -> _Vector:
         if number not in _LIPS:

@@ -1,8 +1,7 @@
 """Types that the parts of the animator share: a tracked face, its motion, and the port of a portrait's animator.
 
-A *face* is where a face is in one picture. A *motion* is what changed in it since its neutral picture: it no longer
-knows the driver's proportions, so that any portrait can follow it. A *portrait animator* owns a portrait and draws it
-in each motion.
+A *face* is the place of a face in one picture. A *motion* is its change since its neutral picture, without the driver's
+proportions, so that any portrait can follow it. A *portrait animator* owns a portrait and draws it in each motion.
 
 Left and right are the person's own, as in ARKit: ``eyeBlinkLeft`` closes the eye on the right of an unmirrored picture.
 """
@@ -73,9 +72,10 @@ class TrackedFace:
     track: int = 0
     """Number of the followed person; the same from picture to picture while the face is followed."""
     is_new: bool = False
-    """True in the first picture after the face was found, or found again: nothing connects it with the one before."""
+    """True in the first picture after the face was found, or found again: it has no connection with the previous
+    face."""
     mouth_covered: bool = False
-    """Something is before the mouth: points there are a guess."""
+    """True if something covers the mouth: points there are a guess."""
 
     def __post_init__(self) -> None:
         """Check the shapes."""
@@ -177,7 +177,7 @@ class FaceMotion:
         blendshapes = np.zeros(len(BLENDSHAPES), np.float32)
         for name, weight in (weights or {}).items():
             if name not in BLENDSHAPE_INDEX:
-                hint = did_you_mean(name, BLENDSHAPES) or "; BLENDSHAPES has all names"
+                hint = did_you_mean(name, BLENDSHAPES) or "; BLENDSHAPES lists all names"
                 raise UsageError(f"no expression weight is called {name!r}{hint}")
             check_number(f"the weight {name}", weight)
             blendshapes[BLENDSHAPE_INDEX[name]] = weight

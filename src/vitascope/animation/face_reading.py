@@ -1,4 +1,4 @@
-"""A tracked face taken apart: the head's pose, the face's shape without it, lids and irises."""
+"""Splits a tracked face into the head's pose, the face's shape without it, lids and irises."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from vitascope.animation.canonical_mesh import EYES, MOUTH_CORNERS, CanonicalMes
 from vitascope.animation.face import MESH_VERTEX_COUNT, FloatArray, TrackedFace
 
 _NARROWEST_EYE = 0.3
-"""Share of its width that a turned eye keeps at least: of one that is hidden, places between its corners are noise."""
+"""Minimum width of a turned eye, as a share of its full width: of a hidden eye, places between its corners are
+noise."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,7 +30,7 @@ class FaceReading:
 
 
 def read_face(mesh: CanonicalMesh, face: TrackedFace) -> FaceReading:
-    """Take a tracked face apart."""
+    """Split a tracked face into pose, shape, lids and irises."""
     pose = fit_pose(mesh, face.landmarks)
     points = pose.unplace(face.landmarks)
     openness = []
@@ -47,10 +48,10 @@ def read_face(mesh: CanonicalMesh, face: TrackedFace) -> FaceReading:
 
 
 def irises_seen(landmarks: FloatArray) -> FloatArray:
-    """Where the irises are between the corners of their eyes, in the picture's plane.
+    """Places of the irises between the corners of their eyes, in the picture's plane.
 
-    The depth that a network guesses of an iris is left out. On a head that is turned by 35 degrees, known glances were
-    read with r = 0.76 so, and 0.36 with it; and a head's turn moves irises that rest half as far.
+    The depth that a network guesses for an iris is ignored. On a head turned by 35 degrees, known glances were read
+    with r = 0.76 without it, and 0.36 with it; and turning a head moves irises at rest half as far.
 
     Args:
         landmarks: float32 [478, 3], pixels.
@@ -74,7 +75,7 @@ def irises_seen(landmarks: FloatArray) -> FloatArray:
 def mouth_width_seen(landmarks: FloatArray) -> float:
     """Distance of the mouth's corners along the line of the eyes, in the picture's plane.
 
-    Both lie along one axis of the head, so that a turn shortens them alike, and no depth has to be guessed.
+    Mouth and eyes lie along one axis of the head, so that a turn shortens both alike, and no depth has to be guessed.
 
     Args:
         landmarks: float32 [468 or more, 3], pixels.

@@ -1,4 +1,4 @@
-"""A portrait's landmarks, kept beside its picture as ``PICTURE.landmarks``: with them no face network is needed.
+"""Stores a portrait's landmarks beside its picture as ``PICTURE.landmarks``: with them no face network is needed.
 
 The format, version 2, is one JSON object (UTF-8, at most 256 KiB) of numbers and three words:
 
@@ -30,7 +30,7 @@ from vitascope.media.writing.output_target import write_whole
 _VERSION = 2
 _MOST_BYTES = 256 * 1024
 _FARTHEST = 4.0
-"""Landmarks may lie beyond the picture's edge, but by no more than so many of its sides."""
+"""Maximum distance of landmarks beyond the picture's edge, in sides of the picture."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +50,7 @@ def landmarks_path(picture: Path) -> Path:
 def write_landmarks(
     picture: Path, face: TrackedFace, *, chosen: str | int, curves: Mapping[str, Curve] | None
 ) -> Path:
-    """Keep a portrait's landmarks beside its picture.
+    """Write a portrait's landmarks beside its picture.
 
     Args:
         picture: The picture file.
@@ -86,7 +86,7 @@ def write_landmarks(
 
 
 def read_landmarks(picture: Path, *, chosen: str | int) -> SavedLandmarks | None:
-    """Read the landmarks beside a picture; None if there are none of this very picture and this face of it.
+    """Read the landmarks beside a picture; None if there are none for this exact picture and face.
 
     Args:
         picture: The picture file.
@@ -110,7 +110,7 @@ def read_landmarks(picture: Path, *, chosen: str | int) -> SavedLandmarks | None
         made_of = values["sha256"], values["face"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise CorruptInputError(
-            f"{path}: no landmarks that can be used ({error}); delete it, or let --save-landmarks write it anew"
+            f"{path}: its landmarks cannot be used ({error}); delete it, or write it again with --save-landmarks"
         ) from error
     return saved if made_of == (_sha256(picture), chosen) else None
 
@@ -130,10 +130,10 @@ def _plain(array: FloatArray) -> Any:
 
 def _values(text: bytes) -> dict[str, Any]:
     if len(text) > _MOST_BYTES:
-        raise ValueError(f"larger than {_MOST_BYTES} bytes")
+        raise ValueError(f"it is larger than {_MOST_BYTES} bytes")
     values: dict[str, Any] = json.loads(text)
     if (version := values["version"]) not in (1, _VERSION):
-        raise ValueError(f"of version {str(version)[:20]}; this program reads version {_VERSION}")
+        raise ValueError(f"it has version {str(version)[:20]}; this program reads version {_VERSION}")
     if version == 1 and isinstance(values["curves"], dict):
         for channel in WIDTH_CHANNELS:
             values["curves"].pop(channel, None)
@@ -150,10 +150,10 @@ def _face(values: Mapping[str, Any]) -> TrackedFace:
     )
     farthest = _FARTHEST * min(max(width, height), 1 << 16)
     if min(width, height) < 1:
-        raise ValueError("a picture without a size")
+        raise ValueError("its picture has no size")
     for array, most in ((face.landmarks, farthest), (face.blendshapes, 1.0), (face.transform, 1e6)):
         if not (np.abs(array) <= most).all():  # NaN is no number either
-            raise ValueError("numbers that are no face")
+            raise ValueError("its numbers are not a face's")
     return face
 
 
@@ -170,6 +170,6 @@ def _curves(values: Any) -> dict[str, Curve] | None:
             and all(np.diff(curve.strengths) > 0)
             and all(np.diff(curve.readings) >= 0)
         ):
-            raise ValueError("a curve that falls")
+            raise ValueError("a curve falls")
         curves[name] = curve
     return curves

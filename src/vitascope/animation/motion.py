@@ -1,4 +1,4 @@
-"""From tracked faces to motion: pose and shape taken apart, the neutral, smoothing, a lost face, the mirror image."""
+"""Turns tracked faces into motion: pose and shape, the neutral, smoothing, lost faces, the mirror image."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def cutoff_of_window(frames: int, *, frame_rate: float = 30.0) -> float:
 
 
 class OneEuroFilter:
-    """The 1€ filter: little lag when something moves, little jitter when it stands.
+    """The 1€ filter: little lag in motion, little jitter at rest.
 
-    Filters an array, each element for itself, by a first-order low pass whose cutoff grows with the speed:
-    ``cutoff = min_cutoff + beta * |speed|``; times may be uneven. Casiez, Roussel, Vogel, "1€ Filter: A Simple
-    Speed-based Low-pass Filter for Noisy Input in Interactive Systems", CHI 2012.
+    Filters each element of an array by a first-order low pass whose cutoff grows with the speed: ``cutoff = min_cutoff
+    + beta * |speed|``; times may be uneven. Casiez, Roussel, Vogel, "1€ Filter: A Simple Speed-based Low-pass Filter
+    for Noisy Input in Interactive Systems", CHI 2012.
 
     Args:
         min_cutoff_hz: Cutoff of what stands still; infinite lets everything through.
@@ -57,7 +57,7 @@ class OneEuroFilter:
         self._seconds = 0.0
 
     def reset(self) -> None:
-        """Forget what was; the next value passes as it is."""
+        """Reset the filter; the next value passes unchanged."""
         self._value = None
 
     def __call__(self, value: npt.NDArray[Any], *, seconds: float) -> FloatArray:
@@ -83,14 +83,14 @@ class OneEuroFilter:
 
 
 def _share(cutoff_hz: float, step_seconds: float) -> float:
-    """Share of a new value that a first-order low pass takes."""
+    """Weight of a new value in a first-order low pass."""
     rate = 2 * math.pi * cutoff_hz * step_seconds
     return rate / (rate + 1)
 
 
 CLOSED_OPENNESS = 0.07
-"""Height over width of a closed eye as MediaPipe places its lids: the least in two drivers that blink was 0.065 to
-0.077 (right and left eye of both), beside 0.22 to 0.30 open."""
+"""Height over width of a closed eye in MediaPipe's landmarks: two blinking drivers reached 0.065 to 0.077 at least
+(right and left eyes), against 0.22 to 0.30 when open."""
 _WIDEST_CLOSURE = -0.6
 
 
@@ -130,27 +130,30 @@ def motion_between(
 
 
 Neutral = Literal["auto", "first"]
-"""``auto``: the face at rest, looked for in all that is seen; ``first``: the first face."""
+"""``auto``: the face at rest, found among all faces; ``first``: the first face."""
 
 _HOLD_SECONDS = 0.3
 """Time for which a lost face keeps its expression: MediaPipe drops single pictures in a fast turn."""
 _RELAX_SECONDS = 1.0
 _CROSSFADE_SECONDS = 0.35
-"""Time that it takes to go over to a face found again, or to another neutral."""
+"""Duration of the blend to a face found again, or to another neutral."""
 _LEARNS_QUICKLY_SECONDS, _LOOKS_EVERY_SECONDS = 2.0, 0.5
-"""``auto`` looks for a better neutral in each of the first pictures, later from time to time."""
+"""Time, in seconds, in which ``auto`` looks for a better neutral in each picture; and the interval of its looks after
+that."""
 _BETTER, _CLEARLY = 0.75, 0.05
-"""Another neutral is taken when its score is below this share of the present one's, and by so much."""
+"""A new neutral is used if its score is below this share of the present one's, and lower by at least the second
+value."""
 _REMEMBERS = 1800
-"""Faces that say what is usual of a live driver: a minute."""
+"""Number of last faces that define a live driver's usual face: a minute."""
 _KNOWN_AFTER = 8
-"""Faces after which somebody who appears is known again, or new."""
+"""Faces after which a person who appears is recognised, or counts as new."""
 _MOST_PEOPLE = 8
 
 _MOUTH_BELOW_CM, _MOUTH_FADES_CM = 1.2, 1.5
-"""Height on the canonical face below which it belongs to the mouth, so far down wholly."""
+"""Height on the canonical face below which it begins to belong to the mouth, and the distance further down at which it
+fully does."""
 _COVERS_WITHIN_SECONDS = 0.12
-"""Time from where a hand hides a part of a mouth to where it is noticed."""
+"""Maximum time for which a hand may cover a part of a mouth before this is noticed."""
 _OF_MOUTH = [
     index for index, name in enumerate(BLENDSHAPES) if name.startswith(("mouth", "jaw", "cheek", "tongue"))
 ]
@@ -202,17 +205,19 @@ class MotionEstimator:
         self._fade_start = 0.0
         self._lost_since: float | None = None
         self._seen: deque[tuple[float, FaceReading]] = deque()
-        """The last faces whose mouth was not covered, and when; once it is, the one that is believed."""
+        """The last faces with an uncovered mouth, and their times; while it is covered, the one that is used."""
         self.set_smoothing(pose_window=pose_window, expression_window=expression_window)
 
     def set_smoothing(self, *, pose_window: int, expression_window: int) -> None:
-        """Change the windows; what was smoothed so far is forgotten.
+        """Change the windows; the filters start again.
 
         Raises:
             UsageError: A window is smaller than 1.
         """
         if pose_window < 1 or expression_window < 1:
-            raise UsageError(f"smoothing windows of {pose_window} and {expression_window} frames: at least 1")
+            raise UsageError(
+                f"smoothing windows of {pose_window} and {expression_window} frames; each must be at least 1"
+            )
         pose = cutoff_of_window(pose_window, frame_rate=self._frame_rate)
         expression = cutoff_of_window(expression_window, frame_rate=self._frame_rate)
         self._pose_filter = OneEuroFilter(min_cutoff_hz=pose, beta=_POSE_BETA)
@@ -226,7 +231,7 @@ class MotionEstimator:
     # --- the neutral ------------------------------------------------------------------------------------------------
 
     def set_neutral(self, face: TrackedFace | None = None, *, rgb: RgbPicture | None = None) -> bool:
-        """Take a face for neutral from now on, smoothly.
+        """Use a face as neutral from now on, with a smooth change.
 
         Args:
             face: Which; the one seen now when omitted.
@@ -244,16 +249,16 @@ class MotionEstimator:
         return True
 
     def take_neutral(self, neutral: NeutralFace) -> None:
-        """Take what was found elsewhere for neutral from now on, smoothly."""
+        """Use a neutral found elsewhere from now on, with a smooth change."""
         self._mode, self._taken = "first", neutral
         self._take_neutral(neutral.reading, neutral.face, neutral.rgb)
 
     def learn(self) -> None:
-        """Go on looking for a better neutral than the one that was taken."""
+        """Continue to look for a better neutral than the present one."""
         self._mode = "auto"
 
     def find_neutral(self) -> bool:
-        """Take the calmest face seen so far for neutral.
+        """Use the calmest face so far as neutral.
 
         Returns:
             False when no face was seen yet.
@@ -270,7 +275,7 @@ class MotionEstimator:
         self._neutral, self._neutral_face, self._neutral_rgb = reading, face, rgb
 
     def _watch(self, face: TrackedFace, reading: FaceReading, rgb: RgbPicture | None) -> None:
-        """Learn what rest is; with ``auto`` take a better neutral, or that of somebody else who appears."""
+        """Learn the face at rest; with ``auto``, use a better neutral, or that of a new person."""
         seconds = face.pts_seconds
         if self._neutral is None:
             self._learns_from = seconds
@@ -298,7 +303,7 @@ class MotionEstimator:
         self._take_neutral(best.reading, best.face, best.rgb)
 
     def _meet(self, appeared: NeutralSearch, seconds: float) -> None:
-        """Tell whether somebody who appeared is known."""
+        """Recognise a person who appeared, or treat them as new."""
         self._appeared = None
         face = appeared.best()
         assert face is not None  # it holds some
@@ -347,7 +352,7 @@ class MotionEstimator:
         return self._shown
 
     def _believed(self, reading: FaceReading, face: TrackedFace) -> FaceReading:
-        """What was read, and of a mouth that is covered what was read of it last, if this person's was seen."""
+        """The present reading; for a covered mouth, the last reading of it, if this person's was seen."""
         if face.is_new:
             self._seen.clear()
         if not face.mouth_covered:
@@ -430,7 +435,7 @@ def _lips_apart(reading: FaceReading) -> float:
 
 
 def _ease(share: float) -> float:
-    """From 0 to 1 with level ends."""
+    """Smooth step from 0 to 1, flat at both ends."""
     share = min(max(share, 0.0), 1.0)
     return share * share * (3 - 2 * share)
 
@@ -449,7 +454,7 @@ _SWAPPED = [BLENDSHAPE_INDEX[_other_side(name)] for name in BLENDSHAPES]
 
 
 class Mirror:
-    """Turns motion over.
+    """Mirrors motion.
 
     Args:
         mesh: The canonical face; it is symmetric, so that every vertex has a partner.
@@ -460,7 +465,7 @@ class Mirror:
         self._partners = distances.argmin(axis=1)
 
     def __call__(self, motion: FaceMotion) -> FaceMotion:
-        """The mirror image; what was tracked (``face``, ``driver_rgb``) stays as it is."""
+        """Mirror a motion; tracked data (``face``, ``driver_rgb``) stays as it is."""
         vertices: FloatArray | None = None
         if motion.vertices is not None:
             vertices = np.asarray(motion.vertices[self._partners] * _ACROSS, np.float32)

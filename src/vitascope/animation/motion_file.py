@@ -13,7 +13,7 @@ number. What a column means is what the attribute of ``FaceMotion`` of that name
 its angle in radians. ``vertices``, ``eye_closure`` and ``gaze`` are optional. Rows are in order of ``pts_seconds``,
 which grow.
 
-Nothing in a file is executed, and no more is read than the header announces.
+Nothing in a file is executed, and no more than the header announces is read.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class MotionHeader:
     frame_rate: float
     """Nominal rows a second."""
     has_vertices: bool
-    """True when rows hold the mesh's displacement, and not blendshapes alone."""
+    """True if rows hold the mesh's displacement, not only blendshapes."""
     title: str = ""
 
 
@@ -142,7 +142,7 @@ class MotionWriter:
             self.discard()
 
     def write(self, motion: FaceMotion) -> None:
-        """Append one motion; one whose time does not grow is left out.
+        """Append one motion; it is skipped if its time is not later than the last one's.
 
         Raises:
             OutputError: The disk failed, or the motion has no vertices and the file wants them.
@@ -182,7 +182,7 @@ class MotionWriter:
         finally:
             self._partial.discard()  # does nothing to a file that has its name
         if self.row_count == 0:
-            raise OutputError(f"{self._path}: nothing to record; no picture came")
+            raise OutputError(f"{self._path}: nothing was recorded: the driver gave no frame")
 
     def discard(self) -> None:
         """Remove what was written, unless it is finished."""
@@ -196,7 +196,7 @@ class MotionWriter:
 def write_motion(
     path: Path, motions: Iterable[FaceMotion], *, frame_rate: float = 30.0, title: str = ""
 ) -> None:
-    """Write motion that is authored: weights and pose, without vertices.
+    """Write authored motion: weights and pose, without vertices.
 
     Raises:
         OutputError: The file cannot be written, or there is no motion.
@@ -222,7 +222,7 @@ class MotionReader(Closing):
     def __init__(self, path: Path) -> None:
         self._path = path
         if path.exists() and not path.is_file():
-            raise InputError(f"{path}: motion is read from a file, and this is a folder, a pipe or a device")
+            raise InputError(f"{path}: recorded motion must be a file, not a folder, a pipe or a device")
         try:
             self._file = path.open("rb")
         except OSError as error:
@@ -256,7 +256,7 @@ class MotionReader(Closing):
                 raise CorruptInputError(f"{self._path}: row {index} is damaged (its checksum differs)")
             motion = _motion(np.frombuffer(data[:size], self._dtype)[0])
             if motion is None or motion.pts_seconds <= last_seconds:
-                raise CorruptInputError(f"{self._path}: row {index} holds numbers that are no motion")
+                raise CorruptInputError(f"{self._path}: row {index} holds invalid numbers")
             last_seconds = motion.pts_seconds
             index += 1
             yield motion
@@ -315,7 +315,7 @@ def _read_fields(header: dict[str, Any]) -> tuple[np.dtype[Any], float, str]:
     dtype = _row_type(header["fields"])
     frame_rate = float(header.get("frame_rate", 30.0))
     if tuple(header["blendshapes"]) != BLENDSHAPES:
-        raise ValueError("its blendshapes are others")
+        raise ValueError("its blendshapes differ from this version's")
     if missing := [name for name in _REQUIRED if name not in (dtype.names or ())]:
         raise ValueError(f"it lacks {missing[0]}")
     if not 0.1 <= frame_rate <= 1000:
@@ -336,12 +336,12 @@ def _row_type(fields: list[dict[str, Any]]) -> np.dtype[Any]:
             raise ValueError(f"an unknown column {str(name)[:40]!r}")
         columns.append((name, f"<{kind}", shape))
     if len({column[0] for column in columns}) != len(columns):
-        raise ValueError("a column stands twice")
+        raise ValueError("a column appears twice")
     return np.dtype(columns)
 
 
 def _motion(row: npt.NDArray[Any]) -> FaceMotion | None:
-    """A row as motion; None when it holds what cannot be."""
+    """Convert a row to motion; None if its values are invalid."""
     names = row.dtype.names or ()
     seconds = float(row["pts_seconds"])
     values: dict[str, FloatArray] = {name: np.asarray(row[name], np.float32) for name in names}

@@ -1,10 +1,9 @@
-"""The driver's face at rest, looked for among all that was seen of one person.
+"""Finds the driver's face at rest, among all faces seen of one person.
 
-A face counts as resting by its geometry: lips together, eyes open as they mostly are and looking where they mostly
-look, no smile, head and face standing still in their usual place. Weights of expressions count beside that; alone they
-take parted lips, a blink or a glance for calm. What is usual is the median of what was seen, so that a camera below
-the face or a slanted look is nobody's turn. If somebody smiles, speaks or looks aside throughout, that is taken
-out.
+A face counts as resting by its geometry: lips together, eyes as open as usual and looking where they usually look, no
+smile, head and face still and in their usual place. Expression weights also count; alone they would take parted lips, a
+blink or a glance for rest. "Usual" is the median over all faces, so that a camera below the face or a slanted view does
+not count as a turn. A smile, speech or a glance that lasts throughout is subtracted.
 """
 
 from __future__ import annotations
@@ -44,47 +43,48 @@ _GAP, _WIDTH, _OPENNESS, _BROWS, _WEIGHTS, _SPEED = range(6)
 _IRIS, _ANGLES, _PLACE = slice(6, 8), slice(8, 11), slice(11, 14)
 _MEASURES = 14
 _CLOSED_GAP = 0.03
-"""Lips that are no farther apart, in distances of the eyes' outer corners, may be closed: trackers see closed ones at
+"""Maximum gap of lips, in distances between the eyes' outer corners, that may be closed: trackers read closed lips as
 up to 0.02."""
 _ENOUGH_SHUT = 0.1
-"""Closed lips say how wide a mouth usually is if at least this share of the faces has them: somebody who smiles all the
-time and once draws the lips together rests in the smile."""
+"""Minimum share of faces with closed lips for these to define the usual width of the mouth: the rest face of somebody
+who smiles all the time and once draws the lips together is the smile."""
 _USUAL_LIDS = 0.9
-"""Lids are open from this share of their widest usual opening on."""
+"""Minimum share of their widest usual opening at which lids count as open."""
 _AT_REST, _NOISE = 0.35, 0.08
-"""A driver whose calmest face has a weight of the mouth above the first smiles or speaks all the time: then all above
-the second are taken out. A grin without a calm face in the video leaves the lips 0.2 cm from where they rest, 0.8 to
-1.1 without."""
+"""If the calmest face of a driver has a mouth weight above the first, the driver smiles or speaks all the time: then
+all weights above the second are subtracted. A grin without a calm face in the video leaves the lips 0.2 cm from their
+rest, 0.8 to 1.1 cm without this."""
 _OF_FULL_LIPS = [BLENDSHAPE_INDEX[name] for name in ("mouthPucker", "mouthFunnel")]
-"""Full or small lips at rest are read as these: up to the first of the above they are the person's own shape, and stay.
-The rest of a painted girl whose lips are parted is read as a pucker of 0.29; taken out, she puckered throughout her own
-video."""
+"""Weights that are read from full or small lips at rest: up to the first value above they are the person's own shape,
+and stay. The rest of a painted girl with parted lips is read as a pucker of 0.29; with it subtracted, she puckered
+throughout her own video."""
 _PARTED_GAP = 0.04
-"""Lips that are this far apart in a driver's calmest face are those of somebody who speaks all the time: what weights
-of the mouth say is taken out, too. A smaller gap is a person's own, and the portrait's lips are parted as well."""
+"""Minimum gap of the lips in a driver's calmest face for somebody who speaks all the time: then mouth weights are
+subtracted, too. A smaller gap is the person's own, and the portrait's lips are parted as well."""
 _SHUT_CM, _MOST_BOWED_CM = 0.08, 0.04
 """Gap of lips that are taken for shut (six shut mouths were read as 0 to 0.08), and how far the middle of the line on
 which they meet may lie above, or below, the line between the mouth's corners: what is left of a grin bows it by 0.25.
 In four faces at rest it lies 0.02, 0.11 and 0.12 above, and 0.11 below."""
 _ASIDE, _EYE_TURNS = 0.1, 0.25
-"""Eyes that look aside by more than the first, in widths of the eye, do not rest, even if they do so all the time: at
-rest they look at the camera. A head that turns by an angle moves irises that stay at it by the second times its sine:
-0.08 in a painting turned by 16 degrees, 0.12 in one by 32."""
+"""Maximum glance aside at rest, in widths of the eye, even if it lasts: at rest, eyes look at the camera. A turned head
+moves irises that stay at the camera by the second value times the sine of the angle: 0.08 in a painting turned by 16
+degrees, 0.12 in one by 32."""
 _NOT_OF_THE_MOUTH = [
     index for index, name in enumerate(BLENDSHAPES) if not name.startswith(("mouth", "jaw", "cheek"))
 ]
 _KNOWN_AFTER = 30
 _NEAR_THE_BEST, _MOST_AVERAGED = 0.1, 12
-"""Faces that score so little worse than the best are averaged with it, so that a tracker's noise is no expression."""
+"""Maximum difference from the best score, and maximum number, of the faces that are averaged with the best, so that a
+tracker's noise is not taken for expression."""
 _CANDIDATES, _WITH_PICTURES = 64, 8
 _TRUST_EVERY = 128
 _GONE_SECONDS = 0.25
-"""From one face to the next in at most this time, how fast it moves can be told."""
+"""Maximum time between two faces for measuring how fast a face moves."""
 _BONES = (33, 133, 362, 263, 168, 6, 197, 4, 1, 48, 278, 98, 327, 129, 358, 127, 356, 234, 454, 10, 151, 9)
-"""Points that expressions hardly move."""
+"""Landmarks that expressions hardly move."""
 _SAME_PERSON_CM = 0.18
-"""Mean distance of those in two faces at rest: 0.04 to 0.13 between parts of one person's video, 0.22 to 0.44 between
-five people."""
+"""Maximum mean distance of these points in two rest faces of one person: it is 0.04 to 0.13 between parts of one
+person's video, 0.22 to 0.44 between five people."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,7 +109,7 @@ class _Candidate:
 
 
 class NeutralSearch:
-    """Remembers one person's faces, and finds the one at rest. Used by one thread.
+    """Stores one person's faces, and finds the one at rest. Used by one thread.
 
     Args:
         mesh: The canonical face.
@@ -123,7 +123,7 @@ class NeutralSearch:
         self._before: tuple[float, FloatArray] | None = None
 
     def __len__(self) -> int:
-        """Faces that say what is usual."""
+        """Number of faces that define the usual face."""
         return len(self._measures)
 
     def add(
@@ -169,11 +169,11 @@ class NeutralSearch:
         return NeutralFace(reading, best.face, best.rgb, best.measures)
 
     def score(self, neutral: NeutralFace) -> float:
-        """How far a face is from rest, by what is known now; 0 is ideal, a small smile, blink or turn some 0.3."""
+        """Distance of a face from rest, by all faces so far; 0 is ideal, a small smile, blink or turn about 0.3."""
         return float(self._scores(neutral.measures[None])[0])
 
     def _rested(self, reading: FaceReading) -> FaceReading:
-        """Take out parted lips, and a smile, a word or an open mouth of a driver who never rests."""
+        """Subtract parted lips, and a smile, a word or an open mouth of a driver who never rests."""
         weights = _mouth_weights(reading)
         calm = weights.max() <= _AT_REST and _measured(reading)[_GAP] <= _PARTED_GAP
         if calm:
@@ -258,7 +258,7 @@ class NeutralSearch:
 
 
 def _measured(reading: FaceReading) -> FloatArray:
-    """What rest is told by: float32 [14]; lengths in distances of the eyes' outer corners, place in centimetres."""
+    """Measures of rest: float32 [14]; lengths in distances of the eyes' outer corners, place in centimetres."""
     points = reading.vertices
     corners = [index for eye in EYES for index in (eye.outer_corner, eye.inner_corner)]
     unit = float(np.linalg.norm(points[corners[0]] - points[corners[2]]))
@@ -292,7 +292,7 @@ def _at_the_camera(reading: FaceReading) -> FloatArray:
 
 
 def is_same_person(one: FaceReading, other: FaceReading) -> bool:
-    """True for two resting faces whose bones lie as those of one person."""
+    """True if the bones of two faces at rest are those of one person."""
     bones = list(_BONES)
     apart = np.linalg.norm(one.vertices[bones] - other.vertices[bones], axis=1).mean()
     return bool(apart < _SAME_PERSON_CM)

@@ -89,7 +89,7 @@ def summarise(report: AnimateReport) -> list[str]:
     lines.append(f"{report.animator} at {width}x{height} on {report.device}; profile {report.profile}")
     if report.lost_count:
         lines.append(
-            f"note: no face in {report.lost_count} of the driver's pictures; the portrait relaxed there"
+            f"note: no face in {report.lost_count} of the driver's frames; the portrait relaxes there"
         )
     if report.corrupt_count:
         lines.append(f"note: frames of the driver that were damaged or missing: {report.corrupt_count}")
@@ -107,7 +107,7 @@ _YUV420P = PIXEL_FORMATS["yuv420p"]
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A job that is about to run, for a progress line."""
+    """A job about to run, for a progress line."""
 
     pipeline: Pipeline
     expected_frame_count: int | None
@@ -201,9 +201,7 @@ def animate_file(
     loaded = checked_gpus(loaded, number="animation.gpu_id")
     settings = loaded.settings
     written = (out, record, landmarks_path(portrait) if save_landmarks else None)
-    replaced = tuple(
-        f"{path} took the place of an earlier file" for path in written if path and path.is_file()
-    )
+    replaced = tuple(f"{path} replaced an earlier file" for path in written if path and path.is_file())
     model = cache(lambda: fetch_face_model(store, fetch_progress))
     mesh = read_canonical_mesh()
     found = load_portrait(
@@ -254,13 +252,13 @@ def animate_file(
             measured = pipeline.run()
         except KeyboardInterrupt as error:
             kept = writer.keep_partial()
-            said = f"kept what was written: {kept}" if kept else "nothing had been written"
+            said = f"kept what was written: {kept}" if kept else "nothing was written yet"
             raise KeyboardInterrupt(said) from error
         if not job.frame_count:
             raise no_picture_between(driver, settings.video.start_seconds, settings.video.end_seconds)
         if job.lost_count == job.frame_count:
-            where = "it" if job.frame_count == 1 else f"any of its {job.frame_count} pictures"
-            raise InputError(f"{driver}: no face in {where}; nothing moves the portrait")
+            where = "it" if job.frame_count == 1 else f"any of its {job.frame_count} frames"
+            raise InputError(f"{driver}: no face in {where}, so nothing would move the portrait")
         writer.finish()
         files = [_written(writer)]
         try:
@@ -274,7 +272,7 @@ def animate_file(
                 files.append(_measured(kept, codec="landmarks"))
         except OutputError as error:
             names = ", ".join(str(file.path) for file in files)
-            raise OutputError(f"{error}; finished all the same: {names}") from error
+            raise OutputError(f"{error}; these files are finished: {names}") from error
         profiled = profile.save(measured)
     return AnimateReport(
         portrait=portrait,
@@ -308,10 +306,10 @@ _WARM_UP_CALLS = 2
 def measure_film(
     portrait: Path, driver: Path, *, loaded: LoadedSettings, store: ModelStore, seconds: float
 ) -> float:
-    """Measure how many pictures of a video the animator draws in a second; nothing is written.
+    """Measure how many frames per second the animator draws; nothing is written.
 
-    It draws what the first pictures of the driver ask for, again and again, in calls of ``animation.batch_size``.
-    Opening, reading, tracking and encoding are left out.
+    The motion of the driver's first frames is drawn again and again, in calls of ``animation.batch_size``. Opening,
+    reading, tracking and encoding are left out.
 
     Args:
         portrait: A picture file.
@@ -362,12 +360,12 @@ class _Job:
 
     @property
     def notes(self) -> list[str]:
-        """What the user should know of how the portrait followed."""
+        """Notes for the user on how well the portrait followed."""
         if not self._eased_count:
             return []
         return [
-            f"in {self._eased_count} of {self.frame_count} pictures the head turned farther than the portrait shows; "
-            "it eases off there (less: --pose 0.5)"
+            f"in {self._eased_count} of {self.frame_count} frames the head turned farther than the portrait can show; "
+            "it turns less there (to turn less everywhere: --pose 0.5)"
         ]
 
     def animate(self, batch: Sequence[Driven]) -> list[tuple[Driven, RgbPicture]]:
@@ -392,10 +390,10 @@ class _Job:
 
 
 def _for_live_runs(loaded: LoadedSettings) -> list[str]:
-    """Name what the user set for nothing."""
+    """Notes on settings that have no effect."""
     keys = (f"performance.{key}" for key in _OF_LIVE_RUNS)
     return [
-        f"{key} has no effect on a file, which gets every picture of its driver; it is for --sink"
+        f"{key} has no effect on a file, which gets every frame of its driver; it is for --sink"
         for key in keys
         if loaded.origin(key).explicit
     ]
@@ -469,7 +467,7 @@ def _measured(path: Path, *, codec: str) -> WrittenFile:
 
 
 def _refuse_clashes(portrait: Path, driver: Path, out: Path, record: Path | None) -> None:
-    """Refuse, before anything opens, to write over what is read."""
+    """Refuse to overwrite an input, before anything is opened."""
     if record is not None and record.suffix.lower() != MOTION_SUFFIX:
         raise UsageError(f"{record}: motion is recorded to a file that ends in {MOTION_SUFFIX}")
     for path in (path for path in (out, record) if path is not None):

@@ -1,4 +1,4 @@
-"""The portrait: a picture file made upright and opaque, and the face in it."""
+"""Loads a portrait: a picture file, made upright and opaque, and the face in it."""
 
 from __future__ import annotations
 
@@ -28,14 +28,16 @@ PortraitFace = Literal["largest"] | int
 _PROFILE_DEGREES = 50.0
 _MOST_FACES = 16
 _WEAKEST = 0.05
-"""Confidence with which the detector's best guess is asked for, to be shown and not used."""
+"""Minimum confidence of the detector's best guess, which is only shown, not used."""
 _OTHERS_VIEW = 2.5
-"""Beside a face that was found, others are looked for in squares of at least so many of its sizes."""
+"""Minimum side of the squares in which further faces are looked for around a found face, in sizes of that face."""
 _LOOKED_AT_AGAIN, _SAME_PLACE, _LOOKS_AGAIN = 2.0, 0.05, 4
-"""A face is looked for again in a square of so many of its sizes, up to so many times, until its points stay within the
-second, in its sizes: those of 18 portraits went 0.001 to 0.014, two that lay wrongly 0.11 and 0.31."""
+"""Side of the square in which a face is detected again, in its sizes; the maximum motion of its points, in its sizes,
+at which this ends; and the maximum number of repeats. In 18 portraits points moved by 0.001 to 0.014, in two with wrong
+points by 0.11 and 0.31."""
 _MAX_PIXELS = 1 << 28
-"""More than the 200 million of the largest cameras in phones; FFmpeg cannot tell the size of larger ones."""
+"""Limit of pixels: more than the 200 million of the largest phone cameras; FFmpeg cannot tell the size of larger
+pictures."""
 _HEIC = frozenset(
     b"ftyp" + brand for brand in (b"heic", b"heif", b"heim", b"heis", b"heix", b"mif1", b"mif2")
 )
@@ -100,26 +102,26 @@ def load_portrait(
         rgb, notes = _shrunk(require_rgb(picture, what=name).copy(), max_side)
     if saved is not None:
         chosen = _resized(saved.face, (rgb.shape[1], rgb.shape[0]))
-        more = [f"the face is that of {landmarks_path(Path(name))}; no network looked for it"]
+        more = [f"the face comes from {landmarks_path(Path(name))}; no network was needed"]
     else:
         try:
             file = model()
         except ModelUnavailableError as error:
-            raise ModelUnavailableError(f"{name}: a network has to find its face: {error}") from error
+            raise ModelUnavailableError(f"{name}: finding its face needs a network: {error}") from error
         faces = _find(rgb, file, confidence=0.5)
         if not faces:
             raise InputError(_no_face(name, rgb, file, guess))
         chosen, more = _choose(name, faces, face)
     if chosen.size_pixels < MIN_FACE_PIXELS:
-        hint = "use a larger picture of it"
+        hint = "use a larger picture"
         if max(rgb.shape[:2]) == max_side:
-            hint = f"crop it: larger pictures are shrunk to {max_side} pixels (animation.max_side)"
+            hint = f"crop the picture: larger ones are shrunk to {max_side} pixels (animation.max_side)"
         raise InputError(
-            f"{name}: the face is {chosen.size_pixels:.0f} pixels large, at least {MIN_FACE_PIXELS} are needed; {hint}"
+            f"{name}: the face is {chosen.size_pixels:.0f} pixels wide, and {MIN_FACE_PIXELS} are needed; {hint}"
         )
     yaw = chosen.angles_degrees[0]
     if abs(yaw) > _PROFILE_DEGREES:
-        more.append(f"the face is turned by {abs(yaw):.0f} degrees; what the picture hides cannot be shown")
+        more.append(f"the face is turned by {abs(yaw):.0f} degrees; its hidden side cannot be shown")
     return Portrait(rgb, chosen, (*notes, *more), None if saved is None else saved.curves)
 
 
@@ -140,9 +142,7 @@ def read_picture(path: Path, *, max_side: int) -> tuple[RgbPicture, list[str]]:
     """
     try:
         if path.exists() and not path.is_file():
-            raise InputError(
-                f"{path}: a portrait is a picture file, and this is a folder, a pipe or a device"
-            )
+            raise InputError(f"{path}: a portrait must be a picture file, not a folder, a pipe or a device")
         if path.stat().st_size > _MAX_FILE_BYTES:
             raise InputError(
                 f"{path}: larger than {_MAX_FILE_BYTES / 1e9:.1f} GB; a portrait is a picture file"
@@ -165,7 +165,7 @@ def read_picture(path: Path, *, max_side: int) -> tuple[RgbPicture, list[str]]:
         logging.setLogLevel(before)
     if bgr is None:
         if data[4:12].tobytes() in _HEIC:
-            raise InputError(f"{path}: a HEIC picture, which cannot be read; save it as JPEG or PNG first")
+            raise InputError(f"{path}: HEIC pictures cannot be read; save it as JPEG or PNG first")
         raise _unreadable(path, (0, 0))
     if bgr.shape[0] * bgr.shape[1] >= _MAX_PIXELS:
         raise _unreadable(path, (bgr.shape[1], bgr.shape[0]))
@@ -221,11 +221,10 @@ def _shrunk(picture: npt.NDArray[Any], max_side: int) -> tuple[npt.NDArray[Any],
 
 def _unreadable(path: Path, size: tuple[int, int]) -> InputError:
     if all(size):
-        most = f"at most {_MAX_PIXELS / 1e6:.3g} million are read"
-        return InputError(f"{path}: {size[0]}x{size[1]} are too many pixels, {most}; shrink it")
+        most = f"the limit is {_MAX_PIXELS / 1e6:.3g} million"
+        return InputError(f"{path}: {size[0]}x{size[1]} is too many pixels ({most}); shrink it")
     return InputError(
-        f"{path}: not a picture that can be read (JPEG, PNG, WebP, TIFF, BMP …), or a damaged one; a video is given "
-        "with --driver"
+        f"{path}: not a readable picture (JPEG, PNG, WebP, TIFF, BMP …), or damaged; a video goes with --driver"
     )
 
 
@@ -378,23 +377,23 @@ def _choose(name: str, faces: list[TrackedFace], wanted: PortraitFace) -> tuple[
         if len(faces) == 1:
             return faces[0], []
         return faces[0], [
-            f"{len(faces)} faces; the largest moves (another one: animation.face=0, 1 … from the left)"
+            f"{len(faces)} faces; the largest is animated (for another: animation.face=0, 1 … from the left)"
         ]
     from_left = sorted(faces, key=lambda face: face.box[0] + face.box[2])
     if wanted >= len(from_left):
-        raise InputError(f"{name}: face {wanted} was asked for, of {len(faces)} (counted from 0 at the left)")
+        raise InputError(f"{name}: there is no face {wanted}, only {len(faces)} (counted from 0 at the left)")
     return from_left[wanted], []
 
 
 def _no_face(name: str, rgb: RgbPicture, model: Path, guess: Path | None) -> str:
     """Explain a picture without a face; draw the detector's best guess."""
     height, width = rgb.shape[:2]
-    hint = "use a picture in which one face is seen from the front and fills a tenth of the width or more"
+    hint = "use a picture with one face from the front that fills at least a tenth of the width"
     if max(height, width) < _SMALL_PIXELS:
-        hint = f"{width}x{height} pixels are few: use a larger picture of it"
+        hint = f"the picture has only {width}x{height} pixels: use a larger one"
     weak = _find(rgb, model, confidence=_WEAKEST)
     if not weak:
-        return f"{name}: no face in the portrait, not even an unlikely one; {hint}"
+        return f"{name}: no face found in the portrait; {hint}"
     left, top, right, bottom = (round(edge) for edge in weak[0].box)
     where = f"the best guess is at {left},{top} to {right},{bottom}"
     if guess is not None:
@@ -408,4 +407,4 @@ def _no_face(name: str, rgb: RgbPicture, model: Path, guess: Path | None) -> str
                 where += f", shown in {guess}"
             except OSError:
                 where += f" ({guess} cannot be written)"
-    return f"{name}: no face in the portrait that the detector is sure of; {where}; {hint}"
+    return f"{name}: no face found with confidence in the portrait; {where}; {hint}"

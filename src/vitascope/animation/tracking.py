@@ -213,7 +213,7 @@ class FaceTracker(Closing):
                 self._last_ms = max(round(pts_seconds * 1000), self._last_ms + 1)
                 result = self._landmarker.detect_for_video(picture, self._last_ms)
         except (RuntimeError, ValueError) as error:
-            raise EngineError(f"MediaPipe could not look for faces: {error}") from error
+            raise EngineError(f"MediaPipe failed to look for faces: {error}") from error
         return _faces(result, (rgb.shape[1], rgb.shape[0]), pts_seconds)
 
     def track(self, rgb: RgbPicture, *, pts_seconds: float) -> TrackedFace | None:

@@ -465,7 +465,7 @@ def changed_hints(content: bytes, path: Path, changes: HintChanges, *, video: st
     """
     hints, rows = _found(content, path)
     if hints.video not in (None, video):
-        raise ConfigError(f"{path}: these are hints for {hints.video}, not for {video}")
+        raise ConfigError(f"{path}: these hints are for {hints.video}, not for {video}")
     items: dict[str, list[Timed]] = {name: list(getattr(hints, name)) for name in _SECTIONS}
     rows = {name: rows[name].copy() for name in _SECTIONS} if rows else _rows_of(hints, content)
     for splice in changes.splices:

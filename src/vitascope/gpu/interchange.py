@@ -31,7 +31,7 @@ def kind_of(array: Any) -> ArrayKind:
     kind = _kind_of_type(own)
     if kind is None:
         raise TypeError(
-            f"{type(array).__name__} is no array; expected NumPy, CuPy, torch, or one that speaks DLPack"
+            f"{type(array).__name__} is not an array; expected NumPy, CuPy, torch, or one that supports DLPack"
         )
     return kind
 

@@ -23,15 +23,15 @@ _FRAMES_PER_CALL, _LEAST_FOR_THROUGHPUT = 16, 8
 _BATCH_KEYS = ("model.batch_size", "pipeline.stages.inference.batch_size")
 _MEMORY_SHARE_OF_BATCH = 0.05
 _DRAWN_BYTES_PER_SAMPLE, _MOST_DRAWN_BYTES = 100, 512 << 20
-"""What fitting a plain matte to its picture takes for each sample that the network saw (97 bytes, by tracemalloc), and
-what all threads together may take of it."""
+"""Memory for fitting a plain matte to its picture, in bytes per sample of the network's picture (97 by tracemalloc);
+and the maximum for all threads together."""
 # One hardware decoder is slower than everything behind it from 4K on. Each session keeps a group of pictures waiting.
 # More samples than these, how many sessions, and how much of the GPU's memory must be allowed.
 _SESSIONS = ((4096 * 2304, 4, 22 << 30), (2560 * 1600, 3, 8 << 30))
 _LEAST_BYTES, _LEAST_FRAMES, _FRAMES_OF_A_SESSION, _BATCHES_IN_FLIGHT = 1_200_000_000, 48, 52, 3
-"""What a run takes of a GPU where there is little: CUDA, kernels and network; frames in the decoder and on their way;
-those that another decoder keeps; and batches that wait or are drawn. See ``benchmarks/results/vram_limit_cuda.json``:
-less than what is measured there with a limit, so that no GPU is left out on which a run would succeed."""
+"""Minimum use of GPU memory by a run: CUDA, kernels and network; frames in the decoder and on their way; those of each
+further decoder; and batches that wait or are drawn. See ``benchmarks/results/vram_limit_cuda.json``: less than was
+measured there with a limit, so that no GPU is excluded on which a run would succeed."""
 
 
 def open_streams(device: Device, settings: Settings) -> JobStreams | None:
@@ -187,14 +187,14 @@ class Parallelism:
     prepare_threads: int = 1
     """Threads that prepare the network's pictures on the CPU."""
     prepare_streams: int = 1
-    """CUDA streams that make them on a GPU, a batch each in turn."""
+    """CUDA streams that prepare them on a GPU, one batch each in turn."""
     batches_ahead: int = 2
-    """Batches that each of them may have waiting for the network."""
+    """Maximum batches per thread or stream that wait for the network."""
     draw_threads: int = 1
     """Threads that refine and draw on the CPU; one if frames must stay in order."""
 
     def prepared_limits(self, limits: QueueLimits, *, frames: int) -> QueueLimits:
-        """The limits of the queue before the network on the CPU, which holds frames.
+        """Limits of the queue in front of the network on the CPU, which holds frames.
 
         Args:
             limits: Limits of every queue.
@@ -204,7 +204,7 @@ class Parallelism:
         return replace(limits, items=items)
 
     def prepared_batch_limits(self, limits: QueueLimits) -> QueueLimits:
-        """The limits of the queue before the network on a GPU, which holds batches."""
+        """Limits of the queue in front of the network on a GPU, which holds batches."""
         return replace(limits, items=min(limits.items, self.prepare_streams * self.batches_ahead))
 
 

@@ -54,7 +54,7 @@ class Explanation:
     info: VideoInfo
     vr: VrDescription
     model: str
-    """The network, and whether it is on this machine: ``rvm (would be fetched), else selfie``."""
+    """The network, and whether it is on this machine: ``rvm (would be downloaded), else selfie``."""
     encodings: tuple[Encoding, ...]
     skipped: bool
     """True when every output exists and only missing ones were asked for."""

@@ -1,9 +1,9 @@
 """Finds outputs that need not be made again: they exist, and cover the wanted part of the video.
 
-What a run with ``--resume`` or of a part of a video made is remembered below Vitascope's home, in a small file for each
-output, which names neither: which stretch was requested, with which settings, and what input and output looked like
-then. Of an output that nobody remembers, made elsewhere or changed since, the length is compared: to the frame for a
-part of the video, and for the whole, where nothing has changed, as far as headers can be trusted.
+Outputs of a run with ``--resume``, or of a part of a video, are recorded below Vitascope's home in a small file for
+each, which names neither input nor output: the requested part, the settings, and size and date of input and output. For
+an output without a record, made elsewhere or changed since, the length is compared: to the frame for a part of the
+video; for the whole, if nothing has changed, as far as headers can be trusted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from vitascope.segmentation.plan import PlannedVideo, wanted_seconds
 
 _SUFFIX = ".json"
 _MOST_REMEMBERED = 20_000
-"""Outputs; each takes a block of the disk, and what was made longest ago goes first."""
+"""Maximum number of recorded outputs; each takes a block of the disk, and the oldest are removed first."""
 _SECTIONS = ("model", "video", "people", "edges", "output", "inference")
 _NOT_SEEN = frozenset(
     {
@@ -46,16 +46,16 @@ _NOT_SEEN = frozenset(
         "video.start_seconds",
     }
 )
-"""Settings of these sections that show in no output, or that are told in another way."""
+"""Settings of these sections that no output depends on, or that are recorded in another way."""
 _NAMED = frozenset({"model.name", "output.background", "people.hints"})
 """Settings that may be paths: what is remembered names no file, so it tells others apart and nothing else. A file
 counts with its content, which can be edited in place, pictures of a folder with their sizes and dates."""
 _MOST_TOLD = 3
 _ROUNDING_FRAMES = 1.5
-"""Containers round times, and tell a last frame's length or not."""
+"""Tolerance of a length, in frames: containers round times, and may omit the last frame's length."""
 _WHOLE_SECONDS, _WHOLE_SHARE = 0.5, 0.01
-"""Some headers (AVI, FLV) say a little more or less than there is. Parts are remembered, so what is not was made of a
-whole video."""
+"""Tolerances of a whole video's length, in seconds and as a share: some headers (AVI, FLV) give slightly more or less.
+Parts are recorded, so an output without a record was made from a whole video."""
 
 
 def is_finished(planned: PlannedVideo, settings: Settings) -> bool:
@@ -159,7 +159,7 @@ def _flat(settings: Settings) -> dict[str, Any]:
 
 
 def _told_apart(name: str, *, is_path: bool) -> str:
-    """A hash of a name and, where it is the path of a file, of its content; of many pictures their sizes and dates."""
+    """Hash of a name and of its file's content, if it is a path; of many pictures, of their sizes and dates."""
     mark = blake2b(os.fsencode(name), digest_size=20)
     # A colour, a file that is not there, a folder without pictures.
     with suppress(OSError, ValueError, InputError):
@@ -236,13 +236,13 @@ def _stretch(wanted: VideoSettings) -> list[float | None]:
 
 
 def _remembered_stretch(video: Path, output: Path) -> list[float | None] | None:
-    """Start and end that were requested; None where nobody knows, or input or output is not what it was."""
+    """The requested start and end; None if unknown, or if input or output has changed."""
     stretch = _remembered(video, output).get("stretch")
     return stretch if isinstance(stretch, list) and len(stretch) == 2 else None
 
 
 def _remembered(video: Path, output: Path) -> dict[str, Any]:
-    """What is remembered beside looks; nothing where nobody knows, or input or output is not what it was."""
+    """The record of an output; empty if there is none, or if input or output has changed."""
     try:
         known: dict[str, Any] = json.loads(_file_of(output).read_text())
         looks = _looks(video, output)
@@ -261,7 +261,7 @@ def _is_remembered(output: Path) -> bool:
 
 
 def _looks(video: Path, output: Path) -> dict[str, Any]:
-    """What tells that input and output are the same as before: their sizes and when they changed."""
+    """Sizes and dates of input and output, to see whether they have changed."""
     pictures = picture_folder(output)
     sources = find_images(video) or [video]
     return {
@@ -271,7 +271,7 @@ def _looks(video: Path, output: Path) -> dict[str, Any]:
 
 
 def _look(path: Path) -> list[int]:
-    """A folder changes whenever a file in it gets another name; its own size says nothing."""
+    """Size and date of a file; a folder's size says nothing, and its date changes with each renamed file."""
     known = path.stat()
     return [0 if path.is_dir() else known.st_size, known.st_mtime_ns]
 
@@ -286,7 +286,7 @@ def _folder() -> Path:
 
 
 def _changed(path: Path) -> int:
-    """When a file was written, in nanoseconds; what is not there never was."""
+    """Time at which a file was written, in nanoseconds; 0 if it does not exist."""
     try:
         return path.stat().st_mtime_ns
     except OSError:
@@ -307,7 +307,7 @@ def _is_as_long(video: Path, output: Path, wanted: VideoSettings, *, has_changed
 
 
 def _has_as_many_pictures(source: VideoInfo, made: VideoInfo, wanted: VideoSettings) -> bool:
-    """A folder of pictures, and pictures of pictures, are counted: they have no time of their own."""
+    """Compare the number of pictures in a folder: pictures have no times of their own."""
     count, duration = source.frame_count_estimate, source.duration_seconds
     if count is None or made.frame_count_estimate is None:
         return True

@@ -1,4 +1,4 @@
-"""Layout and projection of a video: from the settings, the file, its name, or else its frames."""
+"""Finds the layout and projection of a video: from the settings, the file, its name, or else its frames."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def vr_of_run(info: VideoInfo, wanted: VideoSettings) -> VrDescription:
 
 
 class _Said(NamedTuple):
-    """What the user says of a video; None to find out."""
+    """What the user says about a video; None for values to be detected."""
 
     layout: StereoLayout | None
     projection: Projection | None
@@ -86,7 +86,7 @@ class _Video:
 
 
 def _leaves_open(said: VrDescription, info: VideoInfo) -> bool:
-    """True if pictures would show more: decoding some takes longer than opening a file."""
+    """True if decoding some pictures would tell more, which takes longer than opening a file."""
     if said.projection is Projection.FISHEYE:
         return True  # where its circle lies
     if said.layout_reason.how == NO_SIGN and possible_layout(info.width, info.height) is not None:
@@ -99,7 +99,7 @@ def _leaves_open(said: VrDescription, info: VideoInfo) -> bool:
 
 @lru_cache(maxsize=64)
 def _seen(video: _Video, said: _Said) -> VrDescription:
-    """Every part of a run asks; to compare the halves of its pictures takes longer than to open a short video."""
+    """Describe a video by its pictures; cached, as every part of a run asks and comparing eyes takes long."""
     return said.describe(video.info, _keyframes(video.info.path, video.written_ns))
 
 

@@ -53,7 +53,7 @@ _OF_OTHERS = {
     _OF_LIVEPORTRAIT: "read by LivePortrait's networks",
     ("batching.",): "read by StillSegmenter",
 }
-"""Beginnings of keys that serve another command, and whose they are."""
+"""Prefixes of setting keys that belong to another command, and that command."""
 _NOT_LIVE = {
     **{keys: reader for keys, reader in _OF_OTHERS.items() if keys != _OF_LIVE_RUNS},
     _OF_FILES: "live runs show each frame at once",
@@ -223,7 +223,7 @@ def notes_on(
 
 
 def _notes_on_levers(loaded: LoadedSettings, *, is_shared: bool) -> list[str]:
-    """Wishes for levers that are not pulled, and for a cache that is not there."""
+    """Notes on requested levers and caches that are not used."""
     settings = loaded.settings
     inference, caches = settings.inference, settings.processing.enable_caching
     idle = {
@@ -252,7 +252,7 @@ def _notes_on_levers(loaded: LoadedSettings, *, is_shared: bool) -> list[str]:
 
 
 def _notes_on_others(loaded: LoadedSettings, *, is_live: bool) -> list[str]:
-    """Wishes for other commands: a settings file may serve several, so they are told in one line each."""
+    """Notes on settings for other commands, in one line each: a settings file may serve several commands."""
     explicit = [row.key for row in loaded.rows() if row.origin.explicit]
     notes = []
     for beginnings, readers in (_NOT_LIVE if is_live else _OF_OTHERS).items():

@@ -210,7 +210,7 @@ class FramesUntilDamage:
 def _kept_files(files: OutputSet) -> str:
     """Keep what was written of a run that ends early, and say so in a few words."""
     kept = files.keep_partial()
-    return f"kept what was written: {', '.join(map(str, kept))}" if kept else "nothing had been written"
+    return f"kept what was written: {', '.join(map(str, kept))}" if kept else "nothing was written yet"
 
 
 @contextmanager
@@ -236,7 +236,7 @@ def beside_files(written: Sequence[OutputReport], save: Callable[[], _T]) -> _T:
         return save()
     except OutputError as error:
         names = ", ".join(str(output.path) for output in written)
-        raise OutputError(f"{error}; finished all the same: {names}") from error
+        raise OutputError(f"{error}; these files are finished: {names}") from error
 
 
 def finish_files(files: OutputSet) -> tuple[OutputReport, ...]:

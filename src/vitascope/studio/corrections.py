@@ -144,7 +144,7 @@ def _corrections_of(content: bytes | None, path: Path, video: Path) -> Correctio
         return Corrections(revision, None, _told_of(error, path))
     if hints.video is not None and hints.video != video.name:
         return Corrections(
-            revision, None, f"{path.name}: these are hints for {hints.video}, not for {video.name}"
+            revision, None, f"{path.name}: these hints are for {hints.video}, not for {video.name}"
         )
     return Corrections(revision, hints)
 

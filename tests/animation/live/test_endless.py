@@ -80,7 +80,7 @@ def test_a_part_of_a_recording(tmp_path: Path) -> None:
         assert driver.take() is not None
         scales.append(driver.update(None, pts_seconds=0).scale)
     assert scales == pytest.approx([3, 4, 3, 4])
-    with pytest.raises(InputError, match="nothing is left"):
+    with pytest.raises(InputError, match="no frame between --start and --end"):
         EndlessDriver(path, frame_rate=10, start_seconds=9)
 
 

@@ -41,7 +41,7 @@ def test_a_target_that_is_missed_is_said_with_what_happens_and_what_helps() -> N
     lines = verdict(a_report(shown=200))
     assert lines[0] == "poor: 20 fps of 60 possible"
     assert lines[1].startswith(
-        "late pictures fall out so that the delay does not grow; vitascope bench animate"
+        "late pictures are dropped so that the delay does not grow; vitascope bench animate"
     )
     assert "poor: 400 of 600 pictures dropped" in lines
     assert verdict(a_report(shown=400))[0] == "fair: 40 fps of 60 possible"

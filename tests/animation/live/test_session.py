@@ -104,7 +104,7 @@ def test_requests_reach_the_estimator() -> None:
     assert neutrals == [
         "neutral: this face",
         "neutral: the calmest face so far",
-        "no face is seen: the neutral stays",
+        "no face is visible: the neutral stays",
     ]
     assert live.result is not None and live.result.lost == 1
 
@@ -268,10 +268,10 @@ def test_the_verdict_names_what_is_poor() -> None:
     poor = replace(live.result, target_fps=60, captured=40, seconds=1.0)
     assert verdict(poor)[0].startswith("poor: 2 fps of 40 possible; ")
     limited = replace(live.result, target_fps=60, captured=2, seconds=1.0)
-    assert verdict(limited)[0] == "fair: 2 fps of 60 wanted; the driver gives no more"
+    assert verdict(limited)[0] == "fair: 2 fps of 60 wanted; the driver is no faster"
     assert "poor: 38 of 40 pictures dropped" in verdict(poor)
-    assert any("seldom found" in line for line in verdict(replace(poor, lost=2)))
-    assert not any("seldom found" in line for line in verdict(poor))
+    assert any("rarely found" in line for line in verdict(replace(poor, lost=2)))
+    assert not any("rarely found" in line for line in verdict(poor))
     assert live.result.to_dict()["frames_per_second"] == live.result.frames_per_second
 
 

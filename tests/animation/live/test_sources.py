@@ -195,7 +195,7 @@ def test_a_part_of_a_recording(tmp_path: Path) -> None:
             assert source.take(timeout_seconds=1) is not None
             assert source.update(None, pts_seconds=0).scale == pytest.approx(1 + index / 10, abs=1e-3)
         assert source.is_over
-    with pytest.raises(InputError, match="no motion is left"):
+    with pytest.raises(InputError, match="no motion between --start and --end"):
         ReplaySource(tmp_path / "a.motion", start_seconds=3)
 
 

@@ -117,7 +117,7 @@ def test_maps_drawn_in_one_go_are_those_drawn_one_by_one():
         draw_triangles(shown, points, some, grid=grid, into=expected)
         assert (made == expected).all()
     assert [len(drawn.places) > 0 for drawn in together] == [True, False, True, False]
-    with pytest.raises(ValueError, match="needed is of a single map, not of 4"):
+    with pytest.raises(ValueError, match="needed is for a single map, not for 4"):
         draw_maps(shown, points, parts, needed=np.ones((21, 31), np.int32))
 
 

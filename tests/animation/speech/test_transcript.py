@@ -70,13 +70,13 @@ def test_other_words_than_were_said(pocketsphinx):
 def test_nobody_says_a_text_in_silence(pocketsphinx, level):
     """However long it is: before, the words were laid somewhere into it."""
     noise = np.random.default_rng(1).uniform(-level, level, 4 * RATE).astype(np.float32)
-    with pytest.raises(InputError, match="not found in the sound, which is silent"):
+    with pytest.raises(InputError, match="not found: the sound is silent"):
         align(noise, "Hello there.")
 
 
 def test_sound_that_is_too_long(pocketsphinx, monkeypatch, voice):
     monkeypatch.setattr(transcript, "MOST_SECONDS", 3.0)
-    with pytest.raises(InputError, match="cut it with --start and --end"):
+    with pytest.raises(InputError, match="shorten it with --start and --end"):
         align(voice, SAID)
 
 
@@ -96,7 +96,7 @@ def test_a_text_or_its_file(tmp_path):
     with pytest.raises(InputError, match=r"nowhere\.txt: cannot be read"):
         read_transcript(str(tmp_path / "nowhere.txt"))
     path.write_bytes(b"\xff\xfe\x00bad")
-    with pytest.raises(InputError, match="is no text in UTF-8"):
+    with pytest.raises(InputError, match="not a UTF-8 text file"):
         read_transcript(str(path))
 
 

@@ -156,7 +156,7 @@ def test_stopping(typed, tmp_path):
     long = write_clip(tmp_path / "long.mp4", frame_count=400)
     typed(f"start {long} -o a.mp4")
     typed(f"start {long} -o b.mp4")
-    assert typed("stop 2") == "job 2 stopped: nothing had been written\n"
+    assert typed("stop 2") == "job 2 stopped: nothing was written yet\n"
     assert "has ended already" in typed("stop 2")
     typed("stop all")
     typed("wait")

@@ -112,7 +112,7 @@ def test_an_engine_of_another_version_is_rebuilt_and_said_so(use, doubling, tmp_
     trt = use(version="11.4.0")
     engine = TrtPlan(doubling, profiles=PROFILES, cache_dir=tmp_path)
     assert len(trt.builds) == 1
-    assert engine.notes == ("the kept engine was built by TensorRT 10.9.0; built anew by 11.4.0",)
+    assert engine.notes == ("the kept engine was built by TensorRT 10.9.0; rebuilt by 11.4.0",)
     assert TrtPlan(doubling, profiles=PROFILES, cache_dir=tmp_path).notes == ()
     assert len(list(tmp_path.glob("*.engine"))) == 1
 
@@ -135,7 +135,7 @@ def test_a_damaged_engine_is_removed_and_rebuilt(use, doubling, tmp_path, damage
     intact = kept.read_bytes()
     kept.write_bytes(damage(intact))
     engine = TrtPlan(doubling, profiles=PROFILES, cache_dir=tmp_path)
-    assert "was damaged; removed and built anew" in engine.notes[0]
+    assert "was damaged; removed and rebuilt" in engine.notes[0]
     assert len(trt.builds) == 2
     assert kept.read_bytes() == intact
 

@@ -67,7 +67,7 @@ def test_the_cap_is_what_running_out_of_memory_is() -> None:
 
 @pytest.mark.parametrize(("shape", "dtype"), [(-1, "u1"), ((2, -2), "u1"), (3, object), (3, "nonsense")])
 def test_impossible_buffers_are_refused(shape, dtype) -> None:
-    with pytest.raises(ValueError, match=r"cannot be lent|no dtype"):
+    with pytest.raises(ValueError, match=r"cannot be lent|not a dtype"):
         MemoryPool(device="cpu").lease(shape, dtype)
 
 

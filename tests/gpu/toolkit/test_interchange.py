@@ -52,7 +52,7 @@ def test_no_library_is_imported_for_the_question(monkeypatch):
 
 @pytest.mark.parametrize("thing", [None, 3.0, "text", [1, 2], torch.nn.Conv2d(1, 1, 1)])
 def test_what_is_no_array_is_refused(thing):
-    with pytest.raises(TypeError, match="is no array"):
+    with pytest.raises(TypeError, match="is not an array"):
         kind_of(thing)
 
 

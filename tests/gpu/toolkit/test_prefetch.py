@@ -92,7 +92,7 @@ def test_a_torch_loader():
 
 
 def test_what_is_no_device_is_refused():
-    with pytest.raises(DeviceError, match="is no device"):
+    with pytest.raises(DeviceError, match="is not a device"):
         PrefetchDataLoader([], "gpu")
     with pytest.raises(DeviceError, match="GPU 1"):
         PrefetchDataLoader([], "cuda:1")

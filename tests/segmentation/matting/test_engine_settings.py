@@ -163,7 +163,7 @@ def test_the_arithmetic_reaches_the_networks(candidates, monkeypatch, home, prec
     first, second = candidates(**{"gpu.precision": precision, "gpu.allow_tf32": False})[:2]
     assert (first.name, second.name) == ("triton", "torch")
     if precision == "fp32":
-        with pytest.raises(UsageError, match=r"compute fp16 and mixed, not fp32; take --backend torch"):
+        with pytest.raises(UsageError, match=r"support fp16 and mixed, not fp32; use --backend torch"):
             first.open()
     else:
         first.open()
@@ -187,12 +187,12 @@ def test_inductor_compiles_and_keeps_what_it_compiled(candidates, monkeypatch, h
 def test_a_file_of_ones_own_is_no_pytorch_network(trt, tmp_path):
     for backend in ("triton", "torch", "inductor"):
         settings = load_settings(flags={"model.backend": backend}).settings
-        with pytest.raises(UsageError, match=f"model.backend={backend} runs RVM alone"):
+        with pytest.raises(UsageError, match=f"model.backend={backend} runs only RVM"):
             networks._open_custom_on_gpu(tmp_path / "n.onnx", kind="matte", settings=settings, device=GPU)
 
 
 def test_what_became_of_kept_engines_is_told_with_the_reasons(trt, monkeypatch, tmp_path):
-    line = "the kept engine was built by TensorRT 10.9.0; built anew by 11.4.0"
+    line = "the kept engine was built by TensorRT 10.9.0; rebuilt by 11.4.0"
     scripted = BrightnessNetwork()
     scripted.notes = (line, line)
     for module, name in ((networks, "choose_engine"), (custom, "choose_custom_network")):

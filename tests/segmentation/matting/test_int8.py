@@ -101,7 +101,7 @@ def test_int8_that_is_not_right_for_the_film_stops_the_run_with_the_figures(
     kept(replace(GOOD, mean_error=8.4 / 255, worst_frame_error=10.3 / 255))
     with (
         segmenter(model_store, **{"gpu.precision": "int8"}) as opened,
-        pytest.raises(EngineError, match=r"in\.mp4: .*off by 8\.40 codes.*10\.30 in the worst.*take fp32"),
+        pytest.raises(EngineError, match=r"in\.mp4: .*off by 8\.40 codes.*10\.30 in the worst.*use fp32"),
     ):
         opened.write(clip, [("mask", tmp_path / "o.mp4")])
     assert list(tmp_path.glob("o*")) == []
@@ -109,7 +109,7 @@ def test_int8_that_is_not_right_for_the_film_stops_the_run_with_the_figures(
 
 @pytest.mark.fetched_model
 def test_a_film_without_people_or_frames_gives_no_proof(tmp_path, model_store, rvm_model_path):
-    for frames, why in ((4, "calibrated on 8 frames"), (12, "nobody can be seen")):
+    for frames, why in ((4, "needs at least 8 frames"), (12, "nobody is visible")):
         film = write_clip(
             tmp_path / "empty.mp4",
             width=64,
@@ -158,9 +158,9 @@ def test_a_film_that_begins_in_the_dark_is_looked_at_further_on(tmp_path, model_
         (GOOD, "decoder in INT8: alpha is off by 0.20"),
         (
             replace(GOOD, worst_frame_error=9 / 255),
-            "FP32, though throughput prefers INT8: .*9.00 in the worst",
+            "FP32 instead of INT8: .*9.00 in the worst",
         ),
-        (replace(GOOD, quantized_ms=99.0), "FP32, though .* a frame takes 99 ms instead of 90"),
+        (replace(GOOD, quantized_ms=99.0), "FP32 instead of INT8: .* a frame takes 99 ms instead of 90"),
     ],
 )
 def test_throughput_takes_int8_where_it_is_right_and_faster(
@@ -179,14 +179,14 @@ def test_throughput_takes_int8_where_it_is_right_and_faster(
 def test_throughput_leaves_short_films_and_a_chosen_precision_alone(clip, tmp_path, model_store, kept):
     kept(GOOD)
     for flags, notes in (
-        ({}, ("calibrating pays from 300 frames on, and there are 12",)),
+        ({}, ("calibration is worth its time from 300 frames on, and the video has 12",)),
         ({"gpu.precision": "fp32"}, ()),
     ):
         with segmenter(model_store, **{"performance.mode": "throughput", **flags}) as opened:
             report = opened.write(clip, [("mask", tmp_path / "o.mp4")])
         assert not report.engine.endswith("INT8")
         assert [note for note in report.notes if "INT8" in note] == [
-            f"FP32, though throughput prefers INT8: {note}" for note in notes
+            f"FP32 instead of INT8: {note}" for note in notes
         ]
 
 
@@ -215,7 +215,7 @@ def test_processes_share_one_decision(tmp_path, model_store, kept):
 
 def test_other_networks_and_single_pictures_say_that_they_have_no_int8(model_store):
     flags = {"gpu.precision": "int8", "gpu.device": "cpu"}
-    with pytest.raises(UsageError, match="RVM alone is quantised, and the network is selfie"):
+    with pytest.raises(UsageError, match="only RVM can be quantised, and the network is selfie"):
         Segmenter(profile="fast", settings=flags, store=model_store)
     with pytest.raises(UsageError, match="calibrated on a video"):
         StillSegmenter(settings=flags, store=model_store)

@@ -133,7 +133,7 @@ def test_a_manifest_of_something_else_is_no_manifest(tmp_path, content):
 def test_a_film_that_does_not_fit_keeps_its_beginning(tmp_path):
     cache = opened(tmp_path, gigabytes=70e3 / 1e9)
     fill(cache, 1000)
-    assert cache.notes == ["the cache is full after 64 frames; processing.cache_size_gb makes it larger"]
+    assert cache.notes == ["the cache is full after 64 frames; raise processing.cache_size_gb to store more"]
     again = opened(tmp_path, gigabytes=70e3 / 1e9)
     assert again.known_frames == 64
     assert not again.is_complete
@@ -148,7 +148,7 @@ def test_a_disk_that_fails_costs_the_cache_and_not_the_run(tmp_path, monkeypatch
 
     monkeypatch.setattr(CacheManager, "put", fail)
     fill(cache, 100)
-    assert cache.notes == ["no space left; went on without"]
+    assert cache.notes == ["no space left; continued without the cache"]
 
 
 def test_keys_tell_everything_apart():

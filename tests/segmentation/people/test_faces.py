@@ -132,13 +132,13 @@ def test_it_is_said_what_is_lost_without_a_network(monkeypatch):
     with FaceNetworks(Store("centerface"), None) as networks:
         assert networks.find == "centerface" and networks.describe is None
         assert networks.notes == [
-            "no face-recognition, then `vitascope people --again`; going on without: people are known again by "
+            "no face-recognition, then `vitascope people --again`; continuing without: people are recognised by "
             "colours alone"
         ]
     with FaceNetworks(Store(), None) as networks:
         assert networks.find is networks.describe is None
         (note,) = networks.notes
-        assert note.startswith("no centerface, then `vitascope people --again`; going on without faces: ")
+        assert note.startswith("no centerface, then `vitascope people --again`; continuing without faces: ")
 
 
 @pytest.mark.parametrize(("pixel_aspect", "is_described"), [(1.0, False), (2.0, True)])

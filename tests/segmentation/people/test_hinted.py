@@ -72,7 +72,7 @@ def test_flags_come_first_and_hints_win_which_is_said(hinted, clip, tmp_path):
     with Segmenter(settings=settings) as segmenter:
         report = segmenter.write(clip, [("mask", tmp_path / "out.mkv")])
     assert any(
-        "--keep and in.hints.yaml:2 contradict one another on person 1" in note for note in report.notes
+        "--keep and in.hints.yaml:2 contradict each other about person 1" in note for note in report.notes
     )
     mattes = hinted(hints.read_text(encoding="utf-8"), **{"people.keep": [1]})
     assert [seen(mattes, 1, n) for n in (4, 14)] == [True, False]
@@ -141,20 +141,20 @@ def test_a_stroke_adds_what_the_network_does_not_see(hinted):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("video: other.mp4\n", r"in\.hints\.yaml: these are hints for other\.mp4, not for in\.mkv"),
+        ("video: other.mp4\n", r"in\.hints\.yaml: these hints are for other\.mp4, not for in\.mkv"),
         ("people:\n  - keep: 7\n", r"in\.hints\.yaml:2: keep 7: in\.mkv has 2 people"),
         (
             "people:\n  - keep: 1\n    from: 5\n",
-            r"in\.hints\.yaml:2: 5 s lies beyond the end of in\.mkv, .* 0\.8 s",
+            r"in\.hints\.yaml:2: 5 s is after the end of in\.mkv, .* 0\.8 s",
         ),
-        ("marks:\n  - at: 93\n    click: [0.5, 0.5]\n", r"in\.hints\.yaml:2: 93 s lies beyond the end"),
+        ("marks:\n  - at: 93\n    click: [0.5, 0.5]\n", r"in\.hints\.yaml:2: 93 s is after the end"),
         (
             "marks:\n  - at: 0\n    click: [0.5, 0.02]\n",
-            r"in\.hints\.yaml:2: the click at 0 s, 0\.5,0\.02 is on nobody; the nearest is person [12], at 0\.\d+,0\.",
+            r"in\.hints\.yaml:2: the click at 0 s, 0\.5,0\.02 hits nobody; the nearest is person [12], at 0\.\d+,0\.",
         ),
         (
             "marks:\n  - at: 0\n    box: [0.45, 0, 0.55, 0.1]\n",
-            r"in\.hints\.yaml:2: the box at 0 s is on nobody",
+            r"in\.hints\.yaml:2: the box at 0 s hits nobody",
         ),
     ],
 )
@@ -178,7 +178,7 @@ def test_a_person_who_is_not_seen_while_a_rule_holds_is_noted(home, tmp_path):
     hints.write_text("people:\n  - exclude: 2\n    from: 0.6\n", encoding="utf-8")
     with Segmenter(settings={"people.hints": hints}) as segmenter:
         report = segmenter.write(clip, [("mask", tmp_path / "out.mkv")])
-    assert "in.hints.yaml:2: person 2 is not seen while it holds" in report.notes
+    assert "in.hints.yaml:2: person 2 does not appear while it applies" in report.notes
 
 
 def test_changed_hints_are_cut_again(clip, tmp_path):

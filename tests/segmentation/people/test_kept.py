@@ -276,7 +276,7 @@ def test_frames_of_a_batch_are_each_as_alone(monkeypatch):
 def test_a_table_that_cannot_be_read_ends_the_run_whichever_thread_finds_out():
     class Broken(Table):
         def looks_around(self, *_, **__):
-            raise InputError("people.zip: who is in the video cannot be read from it")
+            raise InputError("people.zip: the people of the video cannot be read from it")
 
     choice = Choice((Rule(frozenset({1}), keeps=True),))
     link = KeptPeople(Everybody("alpha"), [PeopleLayer(Broken(), choice)])
@@ -315,11 +315,15 @@ def test_words_are_people():
 @pytest.mark.parametrize(
     ("there", "wanted", "said"),
     [
-        ((1, 2, 3), {"keep": 9}, r"--keep 9: film\.mp4 has 3 people, numbers 1 to 3; vitascope people shows"),
+        (
+            (1, 2, 3),
+            {"keep": 9},
+            r"--keep 9: film\.mp4 has 3 people, numbers 1 to 3; run vitascope people to see",
+        ),
         ((1,), {"exclude": "2"}, r"--exclude 2: film\.mp4 has 1 person, number 1;"),
         ((), {"keep": "1"}, r"--keep 1: film\.mp4 has nobody in it"),
         ((), {"keep": "largest"}, r"--keep largest: nobody was found in film\.mp4"),
-        ((1, 2), {"keep": "pov"}, r"--keep pov: nobody in film\.mp4 lies at the bottom"),
+        ((1, 2), {"keep": "pov"}, r"--keep pov: nobody in film\.mp4 is at the bottom"),
     ],
 )
 def test_who_is_not_there_is_one_clear_line(there, wanted, said):
@@ -338,7 +342,7 @@ def test_of_rules_the_last_one_wins_and_that_is_said():
     assert [bool(choice.kept_at(t)[1]) for t in (0, 2, 3.9, 4)] == [False, True, True, False]
     (said,) = choice.contradictions()
     assert said.startswith(
-        "--exclude and a.yaml:3 contradict one another on person 1 from 2 s on; the later one wins"
+        "--exclude and a.yaml:3 contradict each other about person 1 from 2 s on; the later one wins"
     )
 
 
@@ -422,10 +426,10 @@ def test_who_is_hardly_seen_is_told_with_what_helps():
 
     assert told(KeptFrames(1, 40, 39), KeptFrames(2, 3, 3)) == ()
     (note,) = told(KeptFrames(1, 40, 4), KeptFrames(2, 3, 3), KeptFrames(1, 40, 5))
-    assert "of person 1 in 9 of 80 frames" in note
+    assert "sees person 1 in only 9 of 80 frames" in note
     assert "person 2" not in note
-    assert note.endswith("--profile balanced sees them")
+    assert note.endswith("--profile balanced finds them")
     (note,) = told(KeptFrames(1, 40, 0), profile="balanced", network="own.onnx")
-    assert note.endswith("--model rvm sees them")
+    assert note.endswith("--model rvm finds them")
     (note,) = told(KeptFrames(1, 40, 0), profile="balanced", network="rvm")
-    assert note.endswith("misses is background")
+    assert note.endswith("where it misses them, they become background")

@@ -81,7 +81,7 @@ def test_a_look_that_another_run_takes_is_waited_for(clip):
     table = find_people(
         clip, load_settings(), store=ModelStore(clip.parent / "home"), on_start=the_other_finishes
     )
-    assert told == [(("another run looks for its people already; this one waits for it",), True)]
+    assert told == [(("another run is already looking for its people; waiting for it",), True)]
     assert [person.number for person in table.people] == [5]  # what the other found
     assert not list(path.parent.glob(".*"))
 
@@ -260,8 +260,8 @@ def test_a_network_that_hardly_sees_who_is_kept_is_told(clip, tmp_path, monkeypa
     wanted = {"people.hints": hints, "processing.chunk_size": 12} if in_stretches else {"people.keep": 1}
     with Segmenter(profile="fast", settings=wanted) as segmenter:
         notes = segmenter.write(clip, [("mask", tmp_path / "out.mkv")]).notes
-    (note,) = (note for note in notes if "of person 1 in" in note)
-    seen, known = map(int, re.findall(r"in (\d+) of (\d+) frames", note)[0])
+    (note,) = (note for note in notes if "sees person 1 in only" in note)
+    seen, known = map(int, re.findall(r"in only (\d+) of (\d+) frames", note)[0])
     assert known == 20
     assert 0 < seen < 10
     with Segmenter(profile="fast", settings={"people.keep": 2}) as segmenter:

@@ -168,7 +168,7 @@ def test_nothing_is_left_of_a_scan_that_failed(tmp_path):
 def test_a_damaged_file_is_one_line(tmp_path):
     path = tmp_path / "a.zip"
     path.write_bytes(b"PK\x03\x04 nothing of ours")
-    with pytest.raises(InputError, match=r"a\.zip: who is in the video cannot be read"):
+    with pytest.raises(InputError, match=r"a\.zip: the people of the video cannot be read"):
         PeopleTable(path)
 
 
@@ -188,7 +188,7 @@ def test_a_full_disk_is_named_and_nothing_stays(tmp_path):
     labels = np.random.default_rng(1).integers(0, 255, (1, 400, 400), np.uint8)
     with (
         Path("/dev/full").open("wb") as full,
-        pytest.raises(OutputError, match=r"a\.zip: cannot write who is in the video: no space left"),
+        pytest.raises(OutputError, match=r"a\.zip: cannot write the people of the video: no space left"),
         PeopleWriter(tmp_path / "a.zip") as writer,
     ):
         writer._archive.fp.close()

@@ -18,7 +18,7 @@ Number = TypeVar("Number", int, float)
 
 KEYS: dict[str, str] = {
     "r": "performance report",
-    "n": "this face is neutral",
+    "n": "take this face as neutral",
     "f": "find the best neutral",
     "m": "mirror",
     "+": "stronger",

@@ -44,7 +44,7 @@ def verdict(report: LiveReport) -> list[str]:
     if fps >= report.target_fps * _CLOSE:
         lines.append(f"good: {fps:.0f} fps")
     elif fps >= given * _CLOSE:
-        lines.append(f"fair: {fps:.0f} fps of {report.target_fps:.0f} wanted; the driver gives no more")
+        lines.append(f"fair: {fps:.0f} fps of {report.target_fps:.0f} wanted; the driver is no faster")
     else:
         # Capturing is mostly waiting for the camera.
         working = [stage for stage in report.pipeline.stages if stage.name != "capture"]
@@ -54,7 +54,7 @@ def verdict(report: LiveReport) -> list[str]:
         lines.append(f"{poor}: {fps:.0f} fps of {min(given, report.target_fps):.0f} possible{where}")
     if fps < given * _CLOSE and fps < report.target_fps * _CLOSE:
         lines.append(
-            "late pictures fall out so that the delay does not grow; vitascope bench animate --auto-tune finds "
+            "late pictures are dropped so that the delay does not grow; vitascope bench animate --auto-tune finds "
             "settings for this machine"
         )
     good_ms, poor_ms, way = _GOOD_LATENCY_MS, _POOR_LATENCY_MS, "from camera to picture"
@@ -71,7 +71,7 @@ def verdict(report: LiveReport) -> list[str]:
         lines.append(f"poor: {report.dropped} of {report.captured} pictures dropped")
     if report.lost > _OFTEN_LOST * max(report.shown, 1):
         lines.append(
-            "poor: the driver's face is seldom found; more light, and a face that fills a third, help"
+            "poor: the driver's face is rarely found; use more light, and let the face fill a third of the picture"
         )
     is_slow = fps < min(given, report.target_fps) * _CLOSE
     return lines + _verdict_on_gpu(report.utilisation, waits=is_slow and report.animator not in _ON_CPU)

@@ -100,18 +100,18 @@ def animate_live(
         PipelineError: A stage failed.
     """
     if not sinks:
-        raise UsageError("live animation needs a sink; window, mjpeg and file:out.mp4 are some")
+        raise UsageError("live animation needs a sink, such as window, mjpeg or file:out.mp4")
     if seconds is not None and not 0 < seconds < inf:
-        raise UsageError(f"a live run lasts a number of seconds above 0, not {seconds:g}")
+        raise UsageError(f"the duration of a live run must be above 0 s, not {seconds:g}")
     loaded = checked_gpus(loaded, number="animation.gpu_id")
     settings = loaded.settings
     part, encoding = settings.video, settings.output
     never_ends = is_camera(driver) or is_microphone(driver)
     if never_ends and (part.start_seconds or part.end_seconds is not None):
         kind = "microphone" if is_microphone(driver) else "camera"
-        raise UsageError(f"{driver}: a {kind} has no start and end; a duration says how long it is followed")
+        raise UsageError(f"{driver}: a {kind} has no start and end; limit it with a duration")
     if settings.voice.text is not None:
-        raise UsageError("a text goes with a whole file and --out: live, nobody knows yet what will be said")
+        raise UsageError("a text needs a whole file and --out: live, the words to come are unknown")
     in_file = {"codec": encoding.codec, "crf": encoding.crf, "preset": encoding.preset}
     made_sinks = [make_sink(spec, file=in_file) for spec in sinks]
     is_file = not (is_camera(driver) or is_microphone(driver))
@@ -120,9 +120,7 @@ def animate_live(
         refuse_inputs(path, read)
     if is_camera(driver):
         if settings.voice.drives:
-            raise UsageError(
-                f"{driver}: a camera is followed by its pictures; --driver mic listens to a voice"
-            )
+            raise UsageError(f"{driver}: a camera is followed by its picture; for a voice use --driver mic")
         nothing = None
     elif is_microphone(driver):
         nothing = "a voice"
@@ -131,7 +129,7 @@ def animate_live(
     replays = nothing == "recorded motion"
     if record is not None and (replays or record.suffix.lower() != MOTION_SUFFIX):
         raise UsageError(
-            f"{record}: motion of a camera or a video is recorded, to a name that ends in {MOTION_SUFFIX}"
+            f"{record}: motion is recorded from a camera or a video, to a file that ends in {MOTION_SUFFIX}"
         )
     model = cache(lambda: fetch_face_model(store, fetch_progress))
     mesh = read_canonical_mesh()
@@ -152,7 +150,7 @@ def animate_live(
         )
         if nothing is not None and opened.animator.needs_driver_picture:
             raise UsageError(
-                f"{driver}: {nothing} has no pictures, which LivePortrait needs; take --animator mesh"
+                f"{driver}: {nothing} has no pictures, which LivePortrait needs; use --animator mesh"
             )
         for note in (*face.notes, *opened.notes, *_notes(loaded, opened.animator)):
             if on_message is not None:
@@ -256,7 +254,7 @@ def _open_source(
     performance, part = settings.performance, settings.video
     if is_voice:
         if endless_fps is not None:
-            raise UsageError(f"{driver}: a voice is not measured; take a video or a recording")
+            raise UsageError(f"{driver}: a voice cannot be measured; use a video or recorded motion")
         return open_voice(
             driver,
             frame_rate=min(performance.target_fps, settings.voice.frame_rate),

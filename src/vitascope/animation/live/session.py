@@ -248,14 +248,14 @@ class LiveSession(LiveLoop[CameraPicture]):
         recorded = "a recording has its own neutral" if self._tracker is None else None
         if controls.take("neutral"):
             is_set = self._estimator.set_neutral()
-            self._say("neutral: this face" if is_set else recorded or "no face is seen: the neutral stays")
+            self._say("neutral: this face" if is_set else recorded or "no face is visible: the neutral stays")
         if controls.take("best-neutral"):
             is_set = self._estimator.find_neutral()
             calmest = "neutral: the calmest face so far"
             self._say(calmest if is_set else recorded or "no face was seen yet: the neutral stays")
         if controls.take("smoothing"):
             if self._tracker is None:
-                self._say("a recording was smoothed when it was made: it stays as it is")
+                self._say("recorded motion is smoothed already: no change")
             window = controls.state.smoothing_window
             self._estimator.set_smoothing(
                 pose_window=self._options.pose_window or window, expression_window=window

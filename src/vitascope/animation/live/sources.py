@@ -95,7 +95,7 @@ class ReplaySource(_Recorded):
         self._next = next(self._rows, None)
         if self._next is None:
             self._file.close()
-            raise InputError(f"{path}: no motion is left between start and end")
+            raise InputError(f"{path}: no motion between --start and --end")
         self._first_pts = self._next.pts_seconds
         self._given = FaceMotion()
 
@@ -285,7 +285,7 @@ def open_voice(
 
     def said(is_lost: bool) -> None:
         if on_message is not None:
-            on_message(f"{name} is gone; waiting for it" if is_lost else f"{name} is there")
+            on_message(f"{name} was disconnected; waiting for it" if is_lost else f"{name} is connected")
 
     def paced() -> SoundCapture:
         return PacedSound(
@@ -346,7 +346,7 @@ class EndlessDriver(_Recorded):
             ) as reader:
                 self._pictures = _pictures_of(reader)
         if not self._pictures:
-            raise InputError(f"{path}: nothing is left of it between start and end")
+            raise InputError(f"{path}: no frame between --start and --end")
         self._interval = 1 / frame_rate
         self._number = 0
 

@@ -143,7 +143,8 @@ class LivePortraitAnimator(Closing):
         """See ``PortraitAnimator.set_portrait``."""
         if face.size_pixels < _SMALLEST_FACE_PIXELS:
             raise InputError(
-                f"the portrait's face is {face.size_pixels:.0f} pixels wide; LivePortrait needs {_SMALLEST_FACE_PIXELS}"
+                f"the portrait's face is {face.size_pixels:.0f} pixels wide; LivePortrait needs "
+                f"at least {_SMALLEST_FACE_PIXELS}"
             )
         networks = self._networks
         crop = crop_picture(rgb, portrait_crop(face, CROP_SIDE), CROP_SIDE)
@@ -187,7 +188,7 @@ class LivePortraitAnimator(Closing):
         """One call of the networks: not more motions than the batch."""
         portrait = self._portrait
         if portrait is None:
-            raise UsageError("no portrait was set")
+            raise UsageError("no portrait is set; call set_portrait first")
         made = []
         with torch.inference_mode():
             driving = _filled(self._driven(portrait, motions), self._batch_size)
@@ -270,7 +271,7 @@ def _is_seen(motion: FaceMotion) -> bool:
     # A face that is lost is held before it relaxes: it is as present as ever, and its neutral is known.
     if motion.presence >= 1 and motion.neutral_face is None:
         raise UsageError(
-            "LivePortrait reads the driver's picture, and recorded motion has none; take --animator mesh"
+            "LivePortrait reads the driver's picture, and recorded motion has none; use --animator mesh"
         )
     return False
 

@@ -61,11 +61,11 @@ if TYPE_CHECKING:
     from vitascope.animation.mesh.gpu_drawing import GpuDrawing
 
 _TAKEN_SHARE = 0.85
-"""Share of an expression that the portrait shows itself which is not added a second time."""
+"""Share of the portrait's own expression that is subtracted from the driver's, so that it is not shown twice."""
 _RELAXED_SHARE = 0.45
-"""Share of its own smile that a portrait loses while a driver, whose rest shows none, does not smile."""
+"""Share of its own smile that a portrait loses while a driver whose face at rest shows none does not smile."""
 _LEAST_SMILE = 0.3
-"""A smaller smile of a portrait is relaxed by less, too."""
+"""Smile weight of a portrait below which its smile is relaxed by less."""
 _OF_A_SMILE = np.array(
     [name.startswith(("mouthSmile", "mouthStretch", "mouthDimple")) for name in BLENDSHAPES]
 )
@@ -74,17 +74,17 @@ _OF_SOUNDS = [
     for name in ("jawOpen", "mouthClose", "mouthPucker", "mouthFunnel", "mouthRollLower", "mouthRollUpper")
 ]
 _SHAPED = (0.02, 0.06)
-"""Weights of those from which on, and at which wholly, a mouth speaks, and has not only its smile."""
+"""Mouth weights at which a mouth begins to count as speaking instead of only smiling, and at which it fully does."""
 _KEEPS_APART_CM = (0.8, 2.4)
-"""Gaps that sounds ask for from which on, and at which wholly, a portrait's own gap is added."""
+"""Gaps, for spoken sounds, at which the portrait's own gap begins to be added, and at which it fully is."""
 _LEAST_GAP_CM = 0.3
-"""A smaller gap is not one to measure another by."""
+"""Minimum gap between the driver's lips to be compared with another."""
 _SMILES = [BLENDSHAPE_INDEX[f"mouthSmile{side}"] for side in ("Right", "Left")]
 _KEEPS_ITS_RANGE = [index for index, name in enumerate(BLENDSHAPES) if not name.startswith(("mouth", "jaw"))]
 
 
 _LEAST_CHANGE = 1.0
-"""Codes of 255: an eye or a mouth whose drawing changes less is not seen."""
+"""Minimum change by drawing an eye or a mouth, in codes of 255; below it the feature counts as invisible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +92,10 @@ class Difference:
     """Difference of the GPU's picture from the CPU's."""
 
     everywhere: float
-    """Mean over what can move, codes of 255."""
+    """Mean over all that can move, in codes of 255."""
     eyes_and_mouth: tuple[float, float, float]
-    """Right eye, left eye, mouth: the mean over its rectangle, in shares of what the CPU's eyeball, or inside of
-    the mouth, changes there. 1 is what is left when it is not drawn."""
+    """Right eye, left eye, mouth: mean over its rectangle, as a share of what the CPU's eyeball, or inside of the
+    mouth, changes there. 1 means that it is missing."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,33 +105,33 @@ class _Portrait:
     rgb: RgbPicture
     cut: CutPortrait
     layer: npt.NDArray[np.uint8]
-    """uint8 [H, W, 4]: the person as drawn last, colours times cover."""
+    """uint8 [H, W, 4]: the person as last drawn, premultiplied colours."""
     rig: PortraitRig
     maps: PortraitMaps
     full: FloatArray
-    """float32 [height, width, 2]: the map over ``maps.face`` as drawn last, a sample for each pixel."""
+    """float32 [height, width, 2]: the map over ``maps.face`` as last drawn, one sample per pixel."""
     still: FloatArray
-    """The map over ``maps.around`` that moves nothing."""
+    """The identity map over ``maps.around``."""
     eyes: tuple[Eyeball, Eyeball]
     mouth: Mouth
     creases: Creases
     lips: LipFit
     own_smile: FloatArray
-    """float32 [468, 3], centimetres: the displacement of the smile that it shows itself."""
+    """float32 [468, 3], centimetres: displacement of the smile in the portrait itself."""
     on_gpu: GpuDrawing | None
     """The GPU's drawing; None if the CPU draws."""
     response: Response | None = None
-    """Response of its expressions; None when it was not measured."""
+    """Measured response to expressions; None if not measured."""
 
 
 class MeshAnimator(Closing):
-    """Bends a portrait's face; hair, neck and what is near follow, the rest of the picture stays.
+    """Bends a portrait's face; hair, neck and what is near follow, and the rest of the picture stays.
 
     A ``PortraitAnimator``.
 
-    For each motion the points of the rig are moved (``deform``), a small map of where each place's colour comes from
-    is drawn with them (``raster``), and the portrait is read through it once at full resolution; eyeballs and the
-    inside of the mouth are laid into their openings.
+    For each motion, the points of the rig are moved (``deform``), a small map of the source of each place's colour is
+    drawn with them (``raster``), and the portrait is sampled through it once at full resolution; eyeballs and the
+    inside of the mouth are drawn into their openings.
 
     Args:
         mesh: The canonical face.
@@ -258,7 +258,7 @@ class MeshAnimator(Closing):
 
     @property
     def curves(self) -> Mapping[str, Curve] | None:
-        """What ``calibrate`` measured of this portrait; None without it.
+        """Curves that ``calibrate`` measured for this portrait; None without it.
 
         Raises:
             UsageError: No portrait was set.
@@ -267,7 +267,7 @@ class MeshAnimator(Closing):
         return None if response is None else response.curves
 
     def use_curves(self, curves: Mapping[str, Curve]) -> None:
-        """Take what ``calibrate`` measured of this very portrait earlier.
+        """Use curves that ``calibrate`` measured earlier for the same portrait.
 
         Raises:
             UsageError: No portrait was set.
@@ -401,7 +401,7 @@ class MeshAnimator(Closing):
         return out
 
     def _skin_by_cpu(self, portrait: _Portrait, bent: Bent, out: RgbPicture | None) -> RgbPicture:
-        """The portrait bent, with what is seen between its lids and lips bent along."""
+        """Draw the bent portrait, including what shows between its lids and lips."""
         rgba = portrait.creases.shaded(bent.vertices)
         rig, maps = portrait.rig, portrait.maps
         # The skin in the order of drawing: what is farther away first.
@@ -449,7 +449,7 @@ class MeshAnimator(Closing):
         return out
 
     def _coarse_map(self, portrait: _Portrait, far: DrawnSamples, near: DrawnSamples) -> FloatArray:
-        """The map of where the colours of the rig's box come from, on its grid.
+        """Map of the source of each colour in the rig's box, on its grid.
 
         Args:
             portrait: Whose.
@@ -510,7 +510,7 @@ class MeshAnimator(Closing):
 
 
 def _speaks(change: FloatArray) -> float:
-    """Share with which weights that changed so, float32 [52], are those of a mouth that shapes sounds."""
+    """Share, 0..1, to which a change of weights, float32 [52], comes from a mouth that shapes sounds."""
     return float(np.interp(change[_OF_SOUNDS].max(), _SHAPED, (0, 1)))
 
 
@@ -560,7 +560,7 @@ def _fill_openings(portrait: _Portrait, bent: Bent, out: RgbPicture) -> None:
 
 
 def _apart(one: RgbPicture, other: RgbPicture) -> float:
-    """Mean difference of two pictures, codes of 255."""
+    """Mean difference of two pictures, in codes of 255."""
     return float(np.abs(one.astype(np.int16) - other).mean())
 
 

@@ -1,15 +1,15 @@
-"""What an expression does to the skin around it: folds beside a smile, furrows between brows, lines above them, lips.
+"""Draws what an expression does to the skin: folds beside a smile, furrows between brows, lines above them, lips.
 
-Moving points bends a portrait's picture, but not its light. So for each side of a smile, for brows that go down and for
-brows that go up, the portrait is prepared once as it would be lit with its skin folded: its own relief (what is darker
-or lighter than around) is deepened, and folds are drawn where faces have them, in its own colours. A frame mixes those
-with the portrait as strongly as its points moved. What is not coloured as skin, such as hair on the forehead or
-glasses, has no folds. A portrait that shows its teeth also gets one with lips that can meet: without teeth and
-dark corners, which closed lips would show as a rim, and with the dark of the line in which they meet between them. And
-one with lips that are drawn together: a mouth that becomes narrower takes its corners along, and leaves no dark ends of
-the line between its lips in the cheeks, nor the folds of a smile. Where brows hide the upper lids, a lid that closes is
-of the skin below the eye: hair of the brow, or its shade, would be drawn out over it. So would lashes that stand on a
-lid, and all that is fine along it: it closes without them.
+Moving points bends a portrait's picture, but does not change its light. So for each side of a smile, for lowered brows
+and for raised brows, the portrait is prepared once as it would be lit with folded skin: its own relief (what is darker
+or lighter than its surroundings) is deepened, and folds are drawn where faces have them, in its own colours. A frame
+mixes these with the portrait as strongly as its points moved. Areas without the colour of skin, such as hair on the
+forehead or glasses, get no folds. A portrait that shows its teeth also gets a version with lips that can meet: without
+teeth and dark corners, which closed lips would show as a rim, and with the dark line in which lips meet. Another
+version has lips drawn together: a mouth that narrows takes its corners along, and leaves neither dark ends of the line
+between its lips nor a smile's folds in the cheeks. Where brows hide the upper lids, a closing lid gets the skin below
+the eye, as the hair or shade of the brow would be stretched over it. So would lashes on a lid and fine detail along it:
+it closes without them.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from vitascope.animation.mesh.lips import lips_met, shown_apart, width_cm
 from vitascope.animation.mesh.rig import PortraitRig
 
 CREASES = 9
-"""Smile at the right, at the left, brows down, brows up; lips that are drawn together, that meet, and that do both;
-lids of the right and of the left eye that close."""
+"""Number of creases: smile at the right, at the left, brows down, brows up; lips drawn together, lips that meet, both;
+closing lid of the right and of the left eye."""
 _REACH_CM = 1.6
-"""A patch goes so far beyond the points that its folds run along."""
+"""Margin of a patch around the points of its folds."""
 _OWN_RELIEF = 0.9
-"""The portrait's own relief counts so much more in a full expression."""
+"""Increase of the portrait's own relief in a full expression."""
 _FINE_CM, _COARSE_CM = 0.06, 0.35
-"""Relief is what is between these widths: finer is grain and lashes, coarser is the face's shape."""
+"""Range of widths that count as relief: finer detail is grain and lashes, coarser is the face's shape."""
 _RELIEF = (-0.25, 0.08)
-"""Least and most of it: skin folds into dark lines; a light one beside a nose in the sun is no fold."""
+"""Minimum and maximum relief: skin folds into dark lines; a light line beside a nose in the sun is no fold."""
 _HAIRLINE_PX = 1.6
-"""A fold is at least so wide: narrower ones in a small portrait would be scratches."""
+"""Minimum width of a fold; narrower ones in a small portrait would look like scratches."""
 _SKIN_POINTS = (50, 280, 205, 425, 4, 151, 117, 346)
 _SKIN_SPREAD = 0.16
 """Difference of a colour's shares from the skin's at which a fold has faded to a third."""
@@ -66,29 +66,31 @@ _FOREHEAD = (104, 69, 108, 151, 337, 299, 333)
 _FOREHEAD_LINES_CM = (-0.35, 0.2, 0.75)
 _INNER_BROWS = (55, 107, 285, 336)
 _CORNER_CM, _CORNER_LIGHT = 0.55, 0.72
-"""So near to a mouth's corner what is darker than that share of the lips is the inside."""
+"""Within this distance of a mouth's corner, pixels darker than that share of the lips' light are the inside of the
+mouth."""
 _SHADED_CM, _SHADED_LIGHT = 0.55, 0.85
-"""So near to it, what is darker than that share of what is around is the shade of a smile."""
+"""Within this distance of the corner, pixels darker than that share of their surroundings are the shade of a smile."""
 _MISSED_CM, _INSIDE_LIGHT, _GREYER = 0.35, 0.6, 0.5
-"""So near to the opening, what is darker than the second share of the lips, or has less than the third of their colour,
-belongs to it."""
+"""Within this distance of the opening, pixels belong to it if they are darker than the second value, a share of the
+lips' light, or have less than the third, a share of the lips' colour."""
 _LIP_EDGE_CM, _SPECKS_CM = 0.05, 0.25
-"""Lips begin so far beyond the opening; what is nearer than the second, and half as narrow, is a speck."""
+"""Distance from the opening at which lips begin; and the distance within which spots half as narrow are specks."""
 _LINE_CM, _LEAST_LINE_PX, _LINE_LIGHT = 0.07, 1.2, 0.6
 """The line in which lips meet: how softly it ends on either lip, the least of that, and its light beside theirs; it is
 fainter where that least makes it broader. Drawn so, its light is 0.65 to 0.9 of theirs: own lines of five faces, from
 6 to 20 pixels a centimetre, have 0.55 to 0.9. A black one is read as an open mouth."""
 _GATHERED_LIGHT = 0.75
-"""The same of lips that are drawn together as well: on half the room the darker line was read as an open mouth."""
+"""Light of the same line where lips are also drawn together: in half the space, the darker line was read as an open
+mouth."""
 _UPPER_LIGHT, _CLEARLY_DARKER, _MOST_BRIGHTER = 0.83, 0.1, 0.5
-"""Light of an upper lip at rest beside that of the lower one, at least; one that lacks the second share of its own
-light is in the shade of a smile; at most the third is added."""
+"""Minimum light of an upper lip at rest, relative to the lower one; the lack of its own light from which on it is in
+the shade of a smile; and the maximum that is added."""
 _ENDS_ALIKE = 0.6
-"""Lips that meet on less room are of their middle's colour that far."""
+"""Share of the lips that takes the colour of their middle where they meet in less space."""
 _REDDER_THAN_LIPS = 0.15
-"""What has so much more colour than lips is no light that shines on them."""
+"""Excess of colour over the lips' from which on a spot is not light shining on them."""
 _FINEST_RIM = 128
-"""Pixels a centimetre at which an opening's rim is drawn at least."""
+"""Minimum resolution at which an opening's rim is drawn, in pixels per centimetre."""
 _ENDS_CM, _MORE_ENDS_CM, _ENDS_OUTWARD_CM, _SHADOW_CM = 0.7, 0.4, 0.25, 0.6
 """Around a place so far (the third) outside of a mouth's corner lips lose their redness out to the first, and shadows
 narrower than twice the last are filled out to the second more."""
@@ -98,29 +100,34 @@ _HAIR_COLOUR = (0.5, 0.68)
 """Difference of red and blue beside that of the cheek up to which it is hair, from which on skin: beards of 4 men had
 0.2 to 0.64, skin beside 27 mouths 0.63 to 1.4."""
 _OWN_SMILE = (0.2, 0.6)
-"""Weights of a portrait's own smile from which on, and at which wholly, the folds in its cheeks are a smile's."""
+"""Weights of a portrait's own smile at which the folds in its cheeks begin to count as a smile's, and at which they
+fully do."""
 _FOLD_CM, _FOLD_BEGINS, _FOLD_GONE = 0.5, 0.3, 0.8
 """So near to the line from nose to chin is such a fold, from that share of it on; how far it is filled."""
 _GRAIN = 8.0
-"""Codes of 255: differences of neighbouring pixels, up to which what fills a shadow keeps them."""
+"""Maximum difference of neighbouring pixels, in codes of 255, that is kept as grain when a shadow is filled."""
 _DRAWN_TOGETHER = (0.04, 0.25)
-"""Shares by which a mouth becomes narrower, from which on, and at which wholly, lips look drawn together."""
+"""Narrowing of a mouth, as shares of its width, at which lips begin to look drawn together, and at which they fully
+do."""
 _SHINES, _SHINE_LEFT = (1.05, 1.35), 1.08
-"""Light beside that of the lips from which on, and at which wholly, it is what shines on them; and what is left."""
+"""Light, relative to the lips', at which a spot begins to count as a shine on them, and at which it fully does; and the
+light that is left of it."""
 _SHINES_WHOLLY, _LEAST_COLOURED = (0.45, 0.65), 0.05
 """Colour of a lower lip beside that of both up to which it is a shine, and from which on its own: 0.69 to 1.05 in 18
 portraits; and colour below which there is none to tell it by."""
 _HIDDEN_LID = (0.7, 0.5)
-"""Light of an upper lid beside that of the skin below the eye from which on, and at which wholly, a brow hides it."""
+"""Light of an upper lid, relative to the skin below the eye, at which a brow begins to hide it, and at which it fully
+does."""
 _LID_LIGHT = ((0.0, 0.35, 0.75, 1.0), (1.0, 1.2, 0.95, 0.7))
 """Heights on a lid that was hidden, from its edge to its crease, and its light there beside that of the skin below the
 eye: it is round, and ends in the shade of the brow (seen lids have 0.8 to 1.3 at their edge, 0.7 to 1.2 above)."""
 _LID_CORNERS, _MOST_LID_LIGHT = 0.2, 0.96
 """Share of that light that it lacks at the corners of the eye; and the most of it beside that of all skin."""
 _LID_REACH_CM, _LID_SOFT_CM, _STREAK_CM = 0.4, 0.12, 0.25
-"""How far around a lid it is drawn, how softly it begins, and how far colours are mixed along it."""
+"""Distance around a lid to which it is drawn, the softness of its border, and the distance over which colours are mixed
+along it."""
 _CHEEKS_AND_NOSE = (117, 50, 205, 4, 425, 280, 346, 168)
-"""Outline of skin that has no hair."""
+"""Outline of an area of skin without hair."""
 _TONE, _TONE_SPREAD, _LEAST_TONES = (0.5, 1.8), 0.25, 0.01
 """Least and most power of light that a colour of skin goes with; difference of its shares from the skin's up to which
 it is skin; and the least variance of the logarithm of light to tell them from."""
@@ -134,9 +141,9 @@ _AT_EDGE, _ALONG_EDGE, _MADE_UP, _EDGE_DARKER = 0.2, (0.5, 0.6), (0.8, 0.45), (0
 """What lies below the first height on the second shares of the lid's length (a rim of glasses crosses it), ends below
 the third height, wholly below the fourth, and is darker than the lid by the last shares is of lashes and paint."""
 _CLOSING = (0.1, 0.6)
-"""Shares of the opening that are gone, from which on, and at which wholly, a lid shows what it hid."""
+"""Closed shares of the opening at which a lid begins to show what it hid, and at which it fully does."""
 _REDDER, _DULLER = 0.35, 0.6
-"""Lips on less room differ so much more from skin, and lose so much of what shines on them."""
+"""Lips in less space: increase of their difference from skin, and loss of what shines on them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,12 +153,12 @@ class Crease:
     patch: Patch
     """Place in the portrait."""
     rgba: npt.NDArray[np.uint8]
-    """uint8 [h, w, 4], colours times cover; at its edges the portrait's own."""
+    """uint8 [h, w, 4], premultiplied colours; at its edges the portrait's own."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Fold:
-    """The same as seen, with what is behind."""
+    """A patch before it is cut out, with the background behind it."""
 
     patch: Patch
     rgb: RgbPicture
@@ -163,7 +170,7 @@ class _Filled(_Fold):
     """A mouth whose inside is filled."""
 
     made: FloatArray
-    """float32 [h, w], 0..1: where it is, and around."""
+    """float32 [h, w], 0..1: the filled area and its surroundings."""
 
 
 class Creases:
@@ -199,10 +206,10 @@ class Creases:
             None if fold is None else Crease(fold.patch, cut.folded(fold.patch, rgb, fold.rgb))
             for fold in folds
         )
-        """In the order of ``CREASES``; None for what lies outside of the picture."""
+        """Creases in the order of ``CREASES``; None for those outside the picture."""
 
     def strengths(self, vertices: FloatArray) -> FloatArray:
-        """How strongly the skin folds: float32 [9], 0..1.
+        """Strength of each crease: float32 [9], 0..1.
 
         Args:
             vertices: float32 [468, 3]: the face as bent, without its pose, centimetres.
@@ -226,7 +233,7 @@ class Creases:
         return np.array([*folds, gathered * (1 - met), met, gathered * met, *lids], np.float32)
 
     def _closing(self, vertices: FloatArray, eye: EyeLandmarks) -> float:
-        """How far an upper lid shows what it hides of itself while the eye is open: 0..1."""
+        """Share, 0..1, to which an upper lid shows what it hides while the eye is open."""
         now, rest = (
             float((face[list(eye.upper[2:-2]), 1] - face[list(eye.lower[2:-2]), 1]).mean())
             for face in (vertices, self._rest)
@@ -234,7 +241,7 @@ class Creases:
         return float(np.interp(1 - now / max(rest, 1e-3), _CLOSING, (0, 1)))
 
     def shaded(self, vertices: FloatArray) -> npt.NDArray[np.uint8]:
-        """The portrait with its skin folded: uint8 [H, W, 4], colours times cover, which the next call changes."""
+        """The portrait with folded skin: uint8 [H, W, 4], premultiplied colours; overwritten by the next call."""
         strengths = self.strengths(vertices)
         for part, was, now in zip(self.parts, self._was, strengths, strict=True):
             if part is not None and (was > 0 or now > 0):
@@ -247,7 +254,7 @@ class Creases:
         return self._shaded
 
     def _smile(self, rig: PortraitRig, side: str) -> _Fold | None:
-        """Cheek that rises: the fold from nose to mouth, the one below the eye, and light on the cheek."""
+        """Fold a rising cheek: the fold from nose to mouth, the one below the eye, and light on the cheek."""
         landmarks, scale = rig.face.landmarks[:, :2], rig.pose.scale
         mouth, eye = (landmarks[list(line)] for line in _FOLDS[side])
         cheek = landmarks[_CHEEK[side]]
@@ -556,7 +563,7 @@ class Creases:
         return np.asarray(bare[..., None], np.float32)
 
     def _own_folds(self, rig: PortraitRig, patch: Patch) -> FloatArray:
-        """Where the portrait's own smile folds its cheeks, which a pucker takes away: float32 [h, w], 0..1."""
+        """Places where the portrait's own smile folds its cheeks, which a pucker smooths out: float32 [h, w], 0..1."""
         landmarks, scale = rig.face.landmarks[:, :2], rig.pose.scale
         found = np.zeros((patch.height, patch.width), np.float32)
         for side, (fold, _) in _FOLDS.items():
@@ -698,7 +705,7 @@ def _spread(colours: FloatArray, where: FloatArray, soft: float) -> FloatArray:
 
 
 def _own_smile(rig: PortraitRig) -> float:
-    """How surely a portrait smiles itself: 0..1."""
+    """Certainty that a portrait itself smiles, 0..1."""
     weight = (rig.face.blendshape("mouthSmileLeft") + rig.face.blendshape("mouthSmileRight")) / 2
     return float(np.interp(weight, _OWN_SMILE, (0, 1)))
 
@@ -729,7 +736,7 @@ def _duller(colours: FloatArray, lips: FloatArray, where: FloatArray, scale: flo
 
 
 def _bump(away: FloatArray, width: float) -> FloatArray:
-    """1 at 0, a third at so much on either side."""
+    """Bell curve: 1 at 0, a third at ``width`` on either side."""
     return np.asarray(np.exp(-((away / width) ** 2)), np.float32)
 
 

@@ -31,35 +31,36 @@ from vitascope.animation.face import (
 from vitascope.animation.mesh.rig import PortraitRig
 
 _YAW_LIMIT, _PITCH_LIMIT, _ROLL_LIMIT = 27.0, 22.0, 40.0
-"""Degrees from the portrait's own pose: beyond, a flat picture has nothing to show."""
+"""Maximum turn from the portrait's own pose, in degrees: beyond, a flat picture has nothing to show."""
 _TOTAL_YAW_LIMIT, _LEAST_YAW_LIMIT = 42.0, 10.0
 _HIDDEN_SHARE, _LEAST_TOWARDS = 0.4, 10.0
-"""A turned portrait hides a temple: towards the camera it turns less far, by that share of its own turn, lest too
-little skin become too wide; and by the second, degrees, at least."""
+"""A turned portrait hides one temple. Its turn towards the camera is limited further, lest a little skin is stretched
+too wide: by this share of its own turn; but it may turn at least the second value, in degrees."""
 _EASED_DEGREES = 3.0
-"""A turn that is drawn less far by so much is noticed."""
+"""Reduction of a turn, in degrees, from which on it is noticed."""
 _CARRIED_FROM = 0.03
-"""Skin that comes so much nearer to facing the camera, as a cosine, is carried as far as it will be."""
+"""Gain in facing the camera, as a cosine, from which on skin is carried fully."""
 _SHIFT_LIMIT_CM = 7.0
 _FARTHEST_CM = 6.0
-"""No part of a face goes farther: what a damaged recording says is not followed."""
+"""Maximum motion of any part of a face, in centimetres; guards against damaged recordings."""
 _SCALE_LIMIT = 1.25
 _LINEAR_SHARE = 0.75
-"""A soft limit leaves so much of its range as it is."""
+"""Share of its range that a soft limit leaves unchanged."""
 _MEETING = 0.05
-"""Place where lids meet: so far up from the lower one. The upper lid does most of a blink."""
+"""Place where lids meet, as a share of the opening up from the lower lid. The upper lid does most of a blink."""
 _CLOSED_RISE = np.array([-0.30, -0.20, -0.12, -0.04, 0.03, 0.08, 0.13, 0.14, 0.10], np.float32)
 """Lift of the lower lid in a blink, from the outer corner to the inner, in openings of the eye: two people's mean.
 The line in which lids meet slopes down to the ear."""
 _RETRACTS = (0.1, 0.6)
-"""Closures between which the lids' edges go over from the portrait's lashes to the skin beside them."""
+"""Closures between which the lids' edges change from the portrait's lashes to the skin beside them."""
 _OVAL = np.array(FACE_OVAL, np.intp)
 _UPPER_LIP, _LOWER_LIP = np.array(INNER_UPPER_LIP[1:-1], np.intp), np.array(INNER_LOWER_LIP[1:-1], np.intp)
 _CORNERS = np.array(MOUTH_CORNERS, np.intp)
 _CORNER_REACH_CM, _MOST_LEVELLED_CM = 1.3, 0.8
-"""So far from a corner of the mouth skin goes with it by a third; and corners are levelled by that much at most."""
+"""Distance from a corner of the mouth at which skin follows it by a third; and the maximum by which corners are
+levelled."""
 _USUAL_PITCH = -8.0
-"""Pitch, degrees, as which a tracker reads faces that look straight ahead: two drivers' -7, a portrait's -9."""
+"""Pitch, in degrees, that a tracker reads for faces that look straight ahead: -7 for two drivers, -9 for a portrait."""
 _LID_FOLLOWS, _CREASE_FOLLOWS, _LOWER_LID_FOLLOWS = 0.7, 0.25, 0.5
 
 
@@ -81,12 +82,12 @@ class Gains:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bent:
-    """A rig in a motion."""
+    """A rig moved by a motion."""
 
     places: FloatArray
-    """float32 [points, 2]: where the rig's points are drawn, pixels."""
+    """float32 [points, 2]: places of the rig's points in the result, pixels."""
     sources: FloatArray
-    """float32 [points, 2]: what they show, pixels of the portrait."""
+    """float32 [points, 2]: places of the portrait that they show, pixels."""
     depths: FloatArray
     """float32 [468], pixels away from the camera."""
     pose: Pose
@@ -94,7 +95,7 @@ class Bent:
     vertices: FloatArray
     """float32 [468, 3]: the face without its pose, canonical centimetres."""
     closure: FloatArray
-    """float32 [2]: of the right and the left eye, 0 as in the portrait, 1 closed."""
+    """float32 [2]: closure of the right and the left eye, 0 as in the portrait, 1 closed."""
     lid_retracted: FloatArray
     """float32 [2]: how far the lids' edges show skin instead of the portrait's lashes and rim, 0 open, 1 closed."""
     gaze: FloatArray
@@ -150,7 +151,7 @@ def _gaze(motion: FaceMotion, gains: Gains) -> FloatArray:
 
 
 def _carry(rig: PortraitRig, pose: Pose, points: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Take what the portrait hardly shows along with what it shows, where the head turns it towards the camera.
+    """Carry skin that the portrait hardly shows along with its neighbours, where the head turns it towards the camera.
 
     Args:
         rig: Of the portrait.
@@ -181,7 +182,7 @@ def _carry(rig: PortraitRig, pose: Pose, points: FloatArray) -> tuple[FloatArray
 
 
 def _like_outline(places: FloatArray, rest: Pose, pose: Pose) -> FloatArray:
-    """How far a head's outline at places [N, 2] moves, which a turn leaves where it is: float32 [N, 2], pixels."""
+    """Motion of a head's outline at places [N, 2], which a turn leaves in place: float32 [N, 2], pixels."""
     roll = rotation_from_degrees(0, 0, angles_of(pose.rotation @ rest.rotation.T)[2])[:2, :2]
     moved = (places - rest.shift[:2]) @ roll.T * (pose.scale / rest.scale) + pose.shift[:2]
     return np.asarray(moved - places, np.float32)
@@ -211,7 +212,7 @@ def _sources(rig: PortraitRig, lid_retracted: FloatArray) -> FloatArray:
 
 @lru_cache(maxsize=4)
 def _vertex_gains(mesh: CanonicalMesh, gains: Gains) -> FloatArray:
-    """Share of its displacement that each vertex takes: float32 [468, 1]; not to be changed."""
+    """Share of the displacement for each vertex: float32 [468, 1]; must not be changed."""
     x, y = np.abs(mesh.vertices[:, 0]), mesh.vertices[:, 1]
     # Trackers slide the forehead's and temples' border along with brows and head: it belongs to the skull.
     calm = np.clip((x - 5.2) / 2.2, 0, 1) * np.clip((y + 4.0) / 3.0, 0, 1)
@@ -277,7 +278,7 @@ def _bend_lids(vertices: FloatArray, rest: FloatArray, closure: npt.NDArray[np.f
 
 @lru_cache(maxsize=2)
 def _smoothing(count: int) -> npt.NDArray[np.float64]:
-    """Smooths a line of so many points, whose ends stay: [count, count]."""
+    """Matrix [count, count] that smooths a line of points and keeps its ends."""
     once = np.eye(count)
     for point in range(1, count - 1):
         once[point, point - 1 : point + 2] = 0.25, 0.5, 0.25
@@ -315,7 +316,7 @@ _USUAL_LEAN = _lean(rotation_from_degrees(0, _USUAL_PITCH, 0).astype(np.float64)
 
 @lru_cache(maxsize=2)
 def _around_corners(mesh: CanonicalMesh) -> FloatArray:
-    """Share with which each vertex goes with the mouth's right and left corner: float32 [468, 2]; not to be changed."""
+    """Share to which each vertex follows the mouth's right and left corner: float32 [468, 2]; must not be changed."""
     apart = np.linalg.norm(mesh.vertices[:, None] - mesh.vertices[None, _CORNERS], axis=2)
     return np.asarray(np.exp(-np.square(apart / _CORNER_REACH_CM)), np.float32)
 
@@ -344,7 +345,7 @@ def turns_too_far(rest: Pose, motion: FaceMotion, gain: float) -> bool:
 
 
 def _borne_angles(rest: Pose, asked: tuple[float, float, float]) -> tuple[float, float, float]:
-    """The part of a turn (yaw, pitch, roll; degrees) that a portrait can show."""
+    """Limit a turn (yaw, pitch, roll; degrees) to what a portrait can show."""
     yaw, pitch, roll = asked
     own_yaw = angles_of(rest.rotation)[0]
     if yaw * own_yaw < 0:  # towards the camera comes the cheek that the portrait hides

@@ -1,4 +1,4 @@
-"""The eyeball behind the lids: it stays where it is while lids close over it, and its iris turns."""
+"""Draws the eyeball behind the lids: it stays in place while lids close over it, and its iris turns."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ from vitascope.animation.mesh.layers import (
 from vitascope.animation.mesh.rig import PortraitRig
 
 IRIS_EDGE = (1.05, 1.3)
-"""In radii of the iris: nearer than the first the picture moves with the gaze, beyond the second lies the white."""
+"""Distances from its centre, in radii of the iris: within the first the picture moves with the gaze, beyond the second
+lies the white."""
 _SOCKET_EDGE = (1.3, 1.7)
-"""In radii of the iris at rest: nearer than the first a white is painted under it, beyond the second there is one."""
+"""Distances, in radii, from the iris at rest: within the first a white is painted under it, beyond the second there is
+one."""
 _SEEN_WHITES = 12
-"""An eye shows its white when that is more than one of so many of the opening's pixels."""
+"""An eye shows its white if this covers more than one in so many pixels of the opening."""
 _SKIN = ((50, 101, 117, 118), (280, 330, 346, 347))
-"""The cheek below the right and the left eye: of a face that is lit from one side, one eye lies in the shade."""
+"""Points of the cheek below the right and the left eye, each for its own light: a face may be lit from one side."""
 _WHITE_OF_SKIN, _MOST_LIT, _WHITES_LIT = 1.04, 1.6, 0.7
 """A white in full light beside the skin of cheeks and nose (1.01 to 1.09 in photographs of eyes that look aside); most
 that a white is made lighter than what is seen of it; and the share of that beside the iris's place at rest."""
@@ -43,18 +45,18 @@ _IN_LIGHT, _SHADE_FALLS, _SHADE_SOFT = 0.8, 0.06, 0.055
 """Share of a spot's surroundings that is open where lids take no light; how far down their shade falls, and its
 softness, in widths of the eye."""
 _LID_LINE, _LINE_PX = 0.05, 1.2
-"""Softness of the line in which a lid ends, in widths of the eye, and at least, pixels."""
+"""Softness of the line at a lid's edge, in widths of the eye; and its minimum in pixels."""
 _UPPER_LINE, _LOWER_LINE = 0.45, 0.1
-"""Its cover: the upper lid's holds the roots of the lashes."""
+"""Opacity of that line, of the upper lid (it holds the roots of the lashes) and of the lower lid."""
 _ABOVE, _DARK_LINE = np.array([0.05, 0.08], np.float32), (0.1, 0.35)
 """Heights above a lid's edge, in widths of the eye, at which its line is looked for; shares by which it is darker than
 the cheek from which on, and at which wholly, there is one."""
 _IRIS_STAYS = 0.55
-"""An iris' centre stays so many of its radii from the eye's corners."""
+"""Minimum distance of an iris's centre from the eye's corners, in its radii."""
 _APART_RADII = 0.15
-"""Below this share of the iris's way, the portrait as it is blends into the ball in layers."""
+"""Motion of the iris, in radii, below which the unchanged portrait is blended with the layered ball."""
 LINE_COVER, FRINGE_COVER = 0.9, 0.6
-"""Cover of the lashes of a closed eye: the line at the lid's edge, and what hangs below."""
+"""Opacity of the lashes of a closed eye: of the line at the lid's edge, and of what hangs below."""
 LASH_LENGTHS = np.array([0.06, 0.105, 0.115, 0.11, 0.095, 0.065, 0.025], np.float32)
 """Lengths by which lashes hang below a closed lid, from the outer corner to the inner, in widths of the eye."""
 
@@ -68,7 +70,7 @@ class LashPlacement:
     """
 
     shown: float
-    """Share of them that is drawn, 0..1."""
+    """Opacity of the lashes, 0..1."""
     corner: FloatArray
     """float32 [2]: the outer corner, pixels."""
     along: FloatArray
@@ -85,16 +87,16 @@ class LashPlacement:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EyePlacement:
-    """An eye in a motion: what the colours of its pixels are worked out from."""
+    """Placement of an eye in a motion, from which the colours of its pixels are computed."""
 
     patch: Patch
     """The rectangle that is drawn."""
     outline: FloatArray
     """float32 [64, 2]: the opening between the lids, pixels."""
     shown: float
-    """Share of the ball that is seen, 0..1: closed lids hide it."""
+    """Visibility of the ball, 0..1: closed lids hide it."""
     apart: float
-    """Share with which the iris is drawn for itself, over the white: 0 as the portrait shows it, up to 1."""
+    """Share to which the iris is drawn separately, over the white: from 0, as in the portrait, to 1."""
     back: FloatArray
     """float32 [2, 3]: from a place in the result to the portrait's, before the gaze turns the iris; pixels."""
     gaze_shift: FloatArray
@@ -151,7 +153,7 @@ class Eyeball:
     def _layers(
         self, rgb: RgbPicture, patch: Patch, outline: FloatArray, skin: FloatArray
     ) -> tuple[RgbPicture, RgbPicture, RgbPicture]:
-        """The eye as it is seen, the ball without lids, and the white without iris; what is hidden is made up.
+        """Layers of an eye: as seen, the ball without lids, and the white without iris; hidden parts are invented.
 
         Each uint8 [h, w, 3].
         """
@@ -232,7 +234,7 @@ class Eyeball:
         opening: NDArray[np.uint8],
         from_iris: NDArray[np.floating[Any]],
     ) -> FloatArray:
-        """Light that lids leave on the ball: float32 [h, w, 1], 0..1; least below the upper one and in the corners.
+        """Light on the ball in the shade of the lids: float32 [h, w, 1], 0..1; darkest in the corners and above.
 
         As deep as it lies on the white that is seen there: a painted or carved eye may have none.
         """

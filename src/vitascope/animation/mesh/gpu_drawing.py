@@ -462,8 +462,8 @@ class _OurErrors:
             return
         if is_out_of_memory(error):
             raise DeviceMemoryError(
-                f"GPU {self._device} has too little memory left for the mesh animator ({error}); close what else uses "
-                "it, or set gpu.device=cpu"
+                f"GPU {self._device} has too little memory left for the mesh animator ({error}); close other programs "
+                "that use it, or set gpu.device=cpu"
             ) from error
         cuda = self._cupy.cuda
         if isinstance(error, cuda.runtime.CUDARuntimeError | cuda.driver.CUDADriverError):

@@ -1,9 +1,9 @@
-"""Lips that are as far apart, and as wide, as the driver's, whatever the portrait's own do.
+"""Brings the portrait's lips to the driver's gap and width, whatever expression the portrait has.
 
-Added to a portrait whose lips are parted, a driver's movement never closes them: words with p, b and m are not seen.
-So where the driver's lips were measured, from a face at rest, whose lips are together, the portrait's are brought to
-the same gap. A mouth grows wider and narrower by as much as the driver's, a small one by the same share; from its width
-without a smile that the driver's face at rest does not show: a broad one must not become broader than a face.
+Added to a portrait with parted lips, a driver's movement never closes them: p, b and m are not seen. So if the driver's
+lips were measured, from a face at rest with closed lips, the portrait's are brought to the same gap. A mouth widens and
+narrows by as much as the driver's, a small one by the same share. The width is measured without a smile that the
+driver's face at rest does not show: a broad mouth must not become broader than a face.
 """
 
 from __future__ import annotations
@@ -29,20 +29,21 @@ _TO_INNER = tuple(
 """Rows of the upper and the lower lip from beside the outer edge to the inner one."""
 _MIDDLE = slice(3, 6)
 _MOST_CM, _MOST_BY_JAW_CM = 1.2, 1.6
-"""Lips alone are brought nearer, or farther apart, by no more than the first; nearer by the second more with the jaw,
-for a portrait that speaks or laughs."""
+"""Maximum distance by which lips alone are brought together or apart; and the additional distance by which the jaw
+brings them together, for a portrait that speaks or laughs."""
 _WIDEST, _NARROWEST = 1.6, 0.68
-"""Most and least width of a mouth, beside its own at rest."""
+"""Maximum and minimum width of a mouth, relative to its own at rest."""
 _MOST_WIDER_CM = 1.6
 _LESS_NARROW = 0.5
-"""Share that is given back of what lips that are drawn together are narrower than the driver's: wholly, no pucker would
-be read of a broad smile."""
+"""Share of the excess narrowing, beyond the driver's, that is undone for lips drawn together: with all of it, a pucker
+of a portrait with a broad smile could not be read."""
 CANONICAL_WIDTH_CM = 5.1
-"""Between the corners of the canonical face's lips."""
+"""Width of the canonical face's lips, between their corners."""
 _SHOWN_APART_CM = (0.1, 0.3)
-"""Lips that a portrait shows nearer than the first show nothing between them, from the second on surely."""
+"""Gaps of the portrait's own lips: below the first nothing shows between them, from the second on they are surely
+parted."""
 _MEETING, _MET = 0.5, 0.15
-"""Lips that come nearer than the first share of the gap that the portrait shows begin to show what closed ones do."""
+"""Shares of the portrait's own gap at which its lips begin to look closed, and at which they fully do."""
 _UPPER_SHARE, _MOST_UPPER = 0.35, 0.8
 """An upper lip's share of what brings lips together; and its most, where it covers teeth that a portrait's smile bares:
 lips that rest show 0.2 cm of them, and a round mouth hardly more."""
@@ -65,7 +66,7 @@ line; a shouting driver's rose by 0.44 of it. The whole mouth is lower then."""
 
 
 def gap_cm(vertices: FloatArray) -> float:
-    """Gap between the lips in their middle, float32 [468, 3], centimetres; negative where they overlap."""
+    """Gap in the middle between the lips of a face, float32 [468, 3], in centimetres; negative where they overlap."""
     apart = vertices[_UPPER, 1] - vertices[_LOWER, 1]
     return float(apart[_MIDDLE].mean())
 
@@ -106,7 +107,7 @@ def unsmiled(displacement: FloatArray) -> float:
 
 
 def shown_apart(rest: FloatArray) -> float:
-    """How surely a portrait's lips (float32 [468, 3]) are parted: 0..1."""
+    """Certainty that a portrait's lips (float32 [468, 3]) are parted, 0..1."""
     return float(np.interp(gap_cm(rest), _SHOWN_APART_CM, (0, 1)))
 
 

@@ -107,7 +107,7 @@ def draw_maps(
         ValueError: ``needed`` is given for several maps.
     """
     if needed is not None and len(maps) != 1:
-        raise ValueError(f"needed is of a single map, not of {len(maps)}")
+        raise ValueError(f"needed is for a single map, not for {len(maps)}")
     # Columns, not corners of triangles: arrays of one number each are worked through several times as fast.
     corners = np.ascontiguousarray(np.concatenate([triangles for triangles, _ in maps]).T)  # [3, T]
     of_map = np.repeat(np.arange(len(maps)), [len(triangles) for triangles, _ in maps])

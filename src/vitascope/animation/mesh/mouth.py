@@ -1,4 +1,4 @@
-"""The inside of the mouth: the portrait's own teeth where they are seen, else a cavity, a tongue and made teeth."""
+"""Draws the inside of the mouth: the portrait's own teeth if visible, else a cavity, a tongue and made teeth."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from vitascope.animation.mesh.tongue import PIXELS_A_UNIT, TIP, light_from_right
 PIXELS_A_CM = 64
 HALF_WIDTH_CM = 4.0
 TEETH_MIDDLE = HALF_WIDTH_CM * PIXELS_A_CM
-"""The column between the middle teeth."""
+"""Column between the middle teeth."""
 HEIGHT_CM = 2.6
-"""Height of the picture; the biting edge is 1.9 cm from the gum's side of it."""
+"""Height of the texture; the biting edge is 1.9 cm from its gum side."""
 _EDGE_CM = 1.9
 
 _WIDTHS_CM = {
@@ -50,17 +50,17 @@ _WIDTHS_CM = {
     "lower": (0.50, 0.54, 0.60, 0.52, 0.44, 0.4),
 }
 _HEIGHTS_CM = {"upper": (1.2, 1.03, 1.14, 0.98, 0.89, 0.82), "lower": (0.84, 0.86, 0.92, 0.82, 0.74, 0.68)}
-"""Crowns as they are seen: upper ones of two people who grin reached the lip that was raised, without a gum above."""
+"""Visible heights of the crowns: upper ones of two grinning people reached the raised lip, with no gum above."""
 _NECK_CM = {"upper": 1.38, "lower": 1.15}
-"""So far from the biting edge light begins to fail."""
+"""Distance from the biting edge at which light begins to fade."""
 _CLOSED_CM = {"upper": (0.04, 0.1), "lower": (0.05, 0.12)}
-"""Between two crowns, how far from the biting edge the dark begins to fade, and over how much: behind upper ones are
-lower ones, and a grin is no row of dark nicks."""
+"""Distance from the biting edge at which the dark between two crowns begins to fade, and the length of this: behind
+upper crowns are lower ones, and a grin shows no row of dark notches."""
 _BETWEEN, _GUM = np.array([[0.85, 0.77, 0.73], [0.80, 0.55, 0.54]], np.float32)
-"""Colours between the crowns and above them, in shares of the teeth's own: real ones are told by their outline and
-gloss more than by a dark line, and a grid of lines looks like a denture."""
+"""Colours between the crowns and above them, as shares of the teeth's own: real crowns differ by outline and gloss more
+than by a dark line, and a grid of lines looks like a denture."""
 _SQUARENESS = (6.0, 4.5, 2.6, 3.0, 3.5, 3.5)
-"""Exponents of the superellipses that the crowns end in: incisors are cut straight, canines are pointed."""
+"""Exponents of the superellipses at the ends of crowns: incisors are cut straight, canines are pointed."""
 
 
 @cache
@@ -123,7 +123,7 @@ def draw_teeth(row: Literal["upper", "lower"]) -> tuple[FloatArray, FloatArray]:
 
 
 def _lift_cm(row: Literal["upper", "lower"], across_cm: FloatArray) -> FloatArray:
-    """How far the arch's edge lies towards its gum, so far from the middle.
+    """Offset of the arch's edge towards its gum, at a distance from the middle.
 
     Both arches rise to the sides, the lower one more: it is seen from above.
     """
@@ -149,79 +149,86 @@ _LOWER_RIM = INNER_LOWER_LIP[-2:0:-1]
 _OUTLINE = INNER_UPPER_LIP + _LOWER_RIM
 _INNER_CORNERS = INNER_UPPER_LIP[0], INNER_UPPER_LIP[-1]
 _USUAL_WIDTH_CM, _DRAWN_TOGETHER = 4.5, (0.4, 0.9)
-"""The width of people's mouths at rest, 4.2 to 4.6; lips that a portrait draws together, weights of a pucker from the
-first on, do not tell it, and from the second on not at all."""
+"""Usual width of a mouth at rest (4.2 to 4.6); and weights of a pucker in the portrait at which its own width begins to
+be replaced by this, and at which it fully is."""
 _OPEN_CM = 0.16
-"""A portrait whose lips are farther apart shows what is behind them."""
+"""Gap above which a portrait's lips show what is behind them."""
 _APPEARS_CM = (0.03, 0.14)
-"""The layer comes in while closed lips part by so much: landmarks of closed lips are never exactly together."""
+"""Gaps over which the layer fades in as closed lips part: landmarks of closed lips are never exactly together."""
 _LEAVES_REST_CM = (0.02, 0.1)
-"""Over what a portrait shows between its lips, the layer comes in as a point of these moves so far: at rest it is the
-portrait itself."""
+"""Motions of a point over which the layer fades in over the portrait's own inside of the mouth: at rest the portrait
+itself is shown."""
 _UPPER_EDGE_CM, _OVERBITE_CM = 0.17, 0.2
-"""Upper teeth end so far below the place where the lips meet at rest; closed, they hide so much of the lower ones."""
+"""Distance of the upper teeth's edge below the place where lips meet at rest; and the height of the lower teeth that
+they hide when closed."""
 _SPEAKS_CM, _UPPER_LIP_PARTS = (0.6, 1.2), 0.2
-"""Gaps of a portrait's lips from which on, and at which wholly, it is a mouth that speaks, and no parted lips; and the
-upper lip's share of such a gap: so far below it they met."""
+"""Gaps of a portrait's lips at which it begins to count as speaking instead of having parted lips, and at which it
+fully does; and the upper lip's share of such a gap, by which the lips met lower."""
 _GRINS = (1.1, 1.2)
-"""Widths of a mouth, beside its own at rest, from which on, and at which wholly, lips that part bare the teeth."""
+"""Widths of a mouth, relative to its own at rest, at which parting lips begin to bare the teeth, and at which they
+fully do."""
 _BARES_LOWER = (1.12, 1.24)
-"""The same for the lower teeth to stand above the lip, beside its width without its smile."""
+"""The same for lower teeth above the lip, relative to the width without its smile."""
 _SMILE_WIDENS = 0.37
-"""Share by which a smile of weight 1 widens a mouth; a portrait that bares its teeth is brought back from its own."""
+"""Widening of a mouth by a smile of weight 1, as a share; used to subtract the smile of a portrait that bares its
+teeth."""
 _TOUCHING_CM = (0.1, 0.3)
-"""A chin moves so far before teeth part, in speech and in a grin."""
+"""Motion of the chin before teeth part, in speech and in a grin."""
 _PARTS_BY = 1.4
-"""From then on teeth part by so much of what the skin of the chin moves."""
+"""Parting of the teeth after that, as a multiple of the motion of the chin's skin."""
 _BARED, _CHIN_FOLLOWS = 1.3, 0.25
-"""A jaw that drops by 1 parts passive lips by 1.3; what they part beyond that bares teeth, and takes 0.25 of it from
-the skin of the chin, which sinks while the teeth stay together."""
+"""Gap of passive lips per drop of the jaw; and the share of any further gap, which bares teeth, that is subtracted from
+the motion of the chin's skin, as this sinks while the teeth stay together."""
 _SPEAKING_SHOWS_CM, _LOWER_SHOWS_CM, _CLENCHED_SHOWS_CM = -0.3, 0.28, 1.2
-"""Most of the lower teeth that stands above the lip, in speech and in a grin; so much more when teeth touch."""
+"""Maximum height of the lower teeth above the lip, in speech and in a grin; and the addition when teeth touch."""
 _LIP_SLIDES_CM = 0.35
-"""An upper lip slides so far down over the teeth of a portrait whose mouth is open before they go with it."""
+"""Distance that an upper lip slides down over the teeth of a portrait with an open mouth before they move with it."""
 _TONGUE_LIGHT, _HALF_LIT_CM2 = (0.35, 0.8), 20.0
-"""Least light that a tongue has, and what is added as the opening, in square centimetres, lets light in."""
+"""Minimum light of a tongue, and the addition as the opening lets in light; then the opening, in square centimetres,
+for half of that."""
 _CAVITY_LIGHT = (0.59, 0.6)
-"""Light of what is behind the tongue, as a share of its own colour, which is dark: least, and share of the tongue's."""
+"""Light behind the tongue, as a share of the cavity's own dark colour: the minimum, and the share of the tongue's
+light."""
 _TONGUE_HALF_CM = 2.0
 _TIP_CM, _TIP_RISEN_CM = (-0.4, 0.45), 1.5
 """How far above the edge of the lower teeth, or of the lip that hides them, a tongue's tip ends: behind the teeth while
 they touch, or a grin would show the dark between its rows; and above the floor of the mouth when they part so far."""
 _MOST_LONGER = 1.5
-"""What an open mouth shows becomes longer by at most that factor before it has faded."""
+"""Maximum factor by which the inside of an open mouth is stretched before it has faded."""
 _LOWER_BOW, _BOWS_CM = 0.2, (0.5, 2.5)
 """A jaw that drops shows its arch from above: its sides are seen so much higher, a centimetre from the middle, when
 teeth part by the second distance; none before the first."""
 _LOWER_LIGHT = 0.85
-"""Light of the lower teeth, which stand behind the upper ones and the lip, beside that of the upper ones."""
+"""Light of the lower teeth, behind the upper ones and the lip, relative to the upper ones."""
 _TEETH_SINK_CM, _SINK_APART_CM = 0.15, 0.8
 """Teeth that a grin bares and that touch are drawn so much lower, teeth that are the second apart no more: cheeks and
 lips that rise take the head that is fitted to them along, by 0.2 in two drivers."""
 _ARCH_A_CM = 0.18
-"""Depth of the dental arch, so many centimetres at one from the middle, growing by the square."""
+"""Depth of the dental arch one centimetre from the middle, in centimetres; it grows by the square."""
 _DEPTH_CM = 0.9
-"""Teeth lie so far behind the lips."""
+"""Distance of the teeth behind the lips."""
 _TEETH_SEEN, _FEW_TEETH, _COLOURLESS, _NO_REDDER = 0.35, 0.1, 0.38, 0.9
 """A portrait shows its teeth where more than the first share of what is between its lips is bright, and either has less
 chroma than the third, or a ratio of green to red of at least the fourth beside the skin's. From the second share on
 they say of what colour made ones are."""
 _OWN_ENAMEL = 0.6
-"""A portrait's own teeth end where colours are so far from that of the lower lip, as a share of the way to theirs."""
+"""Distance from the lower lip's colour at which a portrait's own teeth end, as a share of the way to the teeth's
+colour."""
 _HUES_APART, _ENAMEL_LIGHT = (0.04, 0.1), (0.35, 0.6)
 """Distances of a lip's hue from that of teeth from which on, and at which wholly, hue alone tells them apart: enamel in
 the shade of a lip is as dark as the lip. Light beside that of teeth up to which it is the dark behind them, and from
 which on enamel."""
 _NOTCH_CM = 0.25
-"""Notches of their edge that are narrower are filled: a few pixels of a portrait would be holes between teeth."""
+"""Width below which notches in the teeth's edge are filled: a few pixels of a portrait would look like holes between
+teeth."""
 _HANGS_CM, _BELOW_ROW_CM, _LAST_TEETH_CM = 0.4, 0.1, 0.5
 """What hangs below their edge, and their row by more than the second, and is narrower than the first, does not belong
 to it; so far from the last of them their height is that of the row beside them."""
 _LOWER_BEGIN = 0.4
-"""Teeth that begin lower between the lips, as a share of the gap, are lower ones: upper ones of six people began at
--0.12 to 0.27, the lower ones of a man who speaks at 0.52."""
+"""Place of their upper end between the lips, as a share of the gap, below which teeth are lower ones: upper ones of six
+people began at -0.12 to 0.27, the lower ones of a speaking man at 0.52."""
 _THINNEST_CM = 0.2
-"""Where less than that height of them is seen, they are taken for a gleam on a lip, or in a corner."""
+"""Minimum visible height of teeth; less is taken for a gleam on a lip, or in a corner."""
 _STRIP_CM, _STRIP_LEAVES_CM = (0.58, 0.66), (0.1, 0.4)
 """Own teeth of which no more than the first height is seen, of those taller than the second all the more, are a strip
 in the shade of a lip, and no teeth once lips are so much farther apart than in the portrait."""
@@ -229,51 +236,53 @@ _CROWN_CM, _NECK_LIGHT = 1.05, 0.85
 """Own teeth of which a lip hides the upper part go on up to that height above their edge, and the light they have there
 beside that of what is seen: a made row above them would be a second row of teeth."""
 _OWN_ENDS_PX, _BEHIND_OWN_CM, _GOES_ON_CM = 1.4, 0.1, 0.15
-"""They fade out in so many pixels, so that CPU and GPU sample the same edge; made ones end so far above it, and so far
-beside the portrait's own where their row lies."""
+"""Length over which own teeth fade out, in pixels, so that CPU and GPU sample the same edge; and distances at which
+made teeth end above them, and beside them where their row lies."""
 _FRONT_TEETH_CM, _BITES_CM = 0.7, 0.18
-"""So near to the middle own teeth end lowest; and lower ones that touch them end so far above that edge."""
+"""Distance from the middle within which own teeth end lowest; and the distance above that edge at which touching lower
+teeth end."""
 _RIM_LEAVES_CM = 0.3
-"""What the portrait shows below its own teeth is left until the lips part by so much more than they do in it."""
+"""Growth of the lips' gap up to which what the portrait shows below its own teeth stays."""
 _RIM_BEGINS, _RIM_NARROWS = (0.5, 1.0), (0.03, 0.12)
 """Nor is it left on less room, where it would be dark spots and fangs beside them: shares of the gap at rest at which
 it is gone and whole, and shares of the width that are lost where it begins to go and is gone."""
 _REDDEST_LIPS = 0.8
 _COLOURED = 0.12
-"""Skin whose least colour is less than that share below its greatest is of a grey picture, or nearly so."""
+"""Difference of the skin's lowest colour from its highest, as a share, below which the picture counts as nearly
+grey."""
 _WHITE = np.array([244.0, 238.0, 224.0], np.float32)
 _ENAMEL_COLOURED = 0.55
-"""Teeth have at most that share of the skin's chroma: enamel in six photographs has 0.1 to 0.7 of it."""
+"""Maximum chroma of teeth, as a share of the skin's: enamel in six photographs has 0.1 to 0.7 of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tones:
-    """Colours of the inside, float32 [3], 0..255, as the portrait's light makes them."""
+    """Colours of the inside in the portrait's light, float32 [3], 0..255."""
 
     teeth: FloatArray
     cavity: FloatArray
     tongue: FloatArray
     coloured: float
-    """How far the picture has colours at all: 0 for a grey one, 1 for others."""
+    """Colourfulness of the picture: 0 for a grey one, 1 for others."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnInside:
-    """The inside that a portrait with parted lips shows, continued a little beyond them."""
+    """The visible inside of a portrait's mouth with parted lips, extended a little beyond them."""
 
     rgb: RgbPicture
     """uint8 [h, w, 3]."""
     cover: FloatArray
-    """float32 [h, w], 0..1: how far it counts."""
+    """float32 [h, w], 0..1: opacity."""
     patch: Patch
     """Place in the portrait."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MouthPlacement:
-    """The inside of a mouth in a motion: what the colours of its pixels are worked out from.
+    """Placement of a mouth's inside in a motion, from which the colours of its pixels are computed.
 
-    Matrices are float32 [2, 3] and go from what lies there to pixels of the result.
+    Matrices are float32 [2, 3] and map textures to pixels of the result.
     """
 
     patch: Patch
@@ -281,7 +290,7 @@ class MouthPlacement:
     outline: FloatArray
     """float32 [80, 2]: the opening between the lips, pixels."""
     shown: float
-    """0..1: the layer comes in while closed lips part."""
+    """Opacity of the layer, 0..1: it fades in as closed lips part."""
     own_share: float
     """Share of the portrait's own inside that is shown, 0..1."""
     own: FloatArray | None
@@ -291,16 +300,16 @@ class MouthPlacement:
     tongue: FloatArray
     """The place of the tongue's texture."""
     tongue_light: float
-    """Light that reaches it, as a share of its own colour."""
+    """Light on the tongue, as a share of its own colour."""
     cavity_light: float
-    """Light that reaches what is behind it, likewise."""
+    """Light on the cavity behind it, likewise."""
     lower_bow: float
-    """How far the lower row rises to its sides: rows of its texture, times the square of columns from its middle."""
+    """Rise of the lower row to its sides: rows of its texture, times the square of columns from its middle."""
     upper_teeth: FloatArray | None
     """The place of the upper row's texture; None if the portrait's own teeth are shown."""
     lower_teeth: FloatArray
     light_px: float
-    """Softness with which light falls in: a standard deviation, pixels."""
+    """Softness of the light that falls in: standard deviation in pixels."""
 
 
 class Mouth:
@@ -326,13 +335,13 @@ class Mouth:
         self.tones = _tones(rgb, rig)
         self.feather = max(0.5, rig.pose.scale * 0.05)
         self.own: OwnInside | None = None
-        """The inside that the portrait shows itself; None behind closed lips."""
+        """The portrait's own visible inside; None behind closed lips."""
         self._has_teeth = False
         self._unsmiling_width_cm = self._width_cm
         self._own_edge: FloatArray | None = None
         self._strip = 0.0
         self.bared_cm = 0.0
-        """How far below the upper lip, in its middle, the upper teeth end that the portrait shows."""
+        """Distance of the visible upper teeth's edge below the middle of the upper lip, in centimetres."""
         self._rest_outline = rest[list(_OUTLINE)].copy()
         self._inward_cm = np.zeros((len(_OUTLINE), 2), np.float32)
         self._rest_up = float(rest[13, 1])
@@ -354,7 +363,7 @@ class Mouth:
         )
 
     def _teeth_texture(self, row: Literal["upper", "lower"], brightness: float) -> FloatArray:
-        """A row as it lies in this portrait's arch, as sharp as it will be drawn: float32 [h, w, 4]."""
+        """Texture of a row in this portrait's arch, as sharp as it will be drawn: float32 [h, w, 4]."""
         light, cover = draw_teeth(row)
         grey = light.mean(axis=-1, keepdims=True)
         light = grey + (light - grey) * np.float32(self.tones.coloured)
@@ -384,7 +393,7 @@ class Mouth:
         return np.asarray(cv2.GaussianBlur(arched, (0, 0), max(0.4 * smaller, 0.3)), np.float32)
 
     def _meeting_own(self, across_cm: FloatArray) -> FloatArray:
-        """How far the lower row is raised to meet the portrait's own teeth at its sides as in the middle: rows.
+        """Rise of the lower row, in rows, so that it meets the portrait's own teeth at its sides as in the middle.
 
         Args:
             across_cm: float32 [w]: where each column lies in the arch, from its middle.
@@ -557,7 +566,7 @@ class Mouth:
         return np.asarray(placed[1:] - placed[0], np.float32)
 
     def _see_teeth(self, pixels: FloatArray, skin: FloatArray) -> None:
-        """Tell whether pixels between the lips (float32 [N, 3]) are teeth, and if so, what colour made ones need.
+        """Tell whether pixels between the lips (float32 [N, 3]) are teeth, and if so, the colour for made ones.
 
         Args:
             pixels: 0..255.

@@ -1,10 +1,10 @@
 """Measures once how a portrait's expressions read, so that it shows what the driver shows.
 
-The same movement of lips or lids reads as more in one face and less in another: thin lips, a head that is turned, a
-smile that is there already. So an expression's strength is chosen by what a tracker reads from the animated portrait.
-For each channel the portrait is drawn at a few strengths and read; the curve in between is taken for straight. A smile
-hides much of a jaw that opens, so the jaw is drawn in a smile, too. Later the strength is added at which it would read
-as the driver does, within limits that keep faces human.
+The same movement of lips or lids is read as stronger in one face than in another: because of thin lips, a turned head,
+a smile that is there already. So an expression's strength is chosen by what a tracker reads from the animated portrait.
+For each channel, the portrait is drawn at a few strengths and read; values in between are interpolated. A smile hides
+much of an opening jaw, so the jaw is also drawn in a smile. Later, strength is added until it reads like the driver's,
+within limits that keep faces human.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ExpressionReader = Callable[[FaceMotion], TrackedFace | None]
 
 _SKIN = ("jawOpen", "mouthSmileLeft", "mouthSmileRight")
 _JAW_IN_SMILE = "jawOpen in a smile"
-"""The curve of a jaw that opens in a smile; read as ``jawOpen``."""
+"""Name of the curve of a jaw that opens in a smile; read as ``jawOpen``."""
 _LIPS_MET = " with lips that meet"
 """Added to the name of a smile: its curve with lips brought together, of a portrait that shows them apart, whose smile
 reads as less then."""
@@ -58,12 +58,12 @@ _PUCKERS = np.array([0.0, 0.5, 0.9, 1.3])
 _BROW_STRENGTHS = np.array([0.0, 0.5, 1.0, 1.6])
 _GLANCES = (np.array([-0.3, -0.15, 0.15, 0.3]), np.array([-0.12, 0.12]))
 _APART_CM = 1.2
-"""Lips this far apart are those of a grin."""
+"""Gap between the lips of a grin, in centimetres."""
 _LEAST_READ, _MOST_READ = 0.6, 1.1
-"""What is read of a length that is drawn is taken for at least, and most, so many times that length: of irises that
-move MediaPipe reads two thirds."""
+"""Minimum and maximum of what is read of a drawn length, as shares of it: MediaPipe reads two thirds of an iris's
+motion."""
 _LEAST_READ_DOWN = 0.45
-"""The same least of irises that move up and down, in part behind the lids, of which it reads half or less."""
+"""The same minimum for irises that move up and down, partly behind the lids, of which MediaPipe reads half or less."""
 _MOST_MORE_GAP, _MOST_MORE_CM, _PARTED_CM = 0.5, 0.7, 0.3
 """Lips are drawn farther apart than the driver's by at most that share and that length, lest a word become a shout; and
 no nearer once the driver's are as far apart as the last."""
@@ -71,7 +71,7 @@ _BROW_POINTS = list(RIGHT_BROW + LEFT_BROW)
 _SKIN_STRENGTHS = np.array([0.0, 0.15, 0.3, 0.5, 0.75, 1.0, 1.3])
 _CLOSURES = np.array([0.0, 0.25, 0.5, 0.7, 0.85, 1.0])
 _FAR_SIDE = 0.75
-"""A side of a smile that reads less than this share of the other is seen too little to be measured by itself."""
+"""Share of the other side's reading below which a side of a smile is too hidden to be measured by itself."""
 _MOST_MORE = {
     "browInnerUp": 0.8,
     "browDown": 0.8,
@@ -82,32 +82,32 @@ _MOST_MORE = {
     "eyeBlinkRight": 0.3,
     "eyeBlinkLeft": 0.3,
 }
-"""Most strength that is added to what the driver's own movement gives."""
+"""Maximum strength added to the driver's own movement."""
 _MOST_ALTOGETHER = {"jawOpen": 1.15, "mouthPucker": 1.0}
 """Nor is anything added beyond this; a driver's jaw that opened as far as it would was 1.08, and lips that were drawn
 together as far as they would 0.7."""
 _JAW_ADDED_IN_SMILE = 0.85
 """The share added of what a jaw in a smile lacks: a driver whose teeth touch must not become a shout."""
 _NOTICED = (0.03, 0.15)
-"""Changes of a weight below the first are noise and change nothing; from the second on they count fully."""
+"""Changes of a weight: below the first they are noise and change nothing; from the second on they count fully."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """How one expression reads."""
+    """The reading of one expression by its strength."""
 
     strengths: FloatArray
-    """Rising: what was drawn."""
+    """The drawn strengths, strictly rising."""
     readings: FloatArray
-    """Never falling: the weight that was read of it."""
+    """The weight read for each strength, never falling."""
 
     def strength_for(self, reading: float) -> float:
-        """The least strength that reads as that, or the most there is."""
+        """The lowest strength with that reading, or the highest strength of the curve."""
         return float(np.interp(reading, self.readings, self.strengths))
 
 
 class Response:
-    """Strengthens expressions as far as a portrait needs it.
+    """Strengthens expressions as far as a portrait needs.
 
     Args:
         basis: Displacements of expressions.
@@ -362,7 +362,7 @@ def _curves(
 
 
 _LEAST_CONFIDENCE = 0.3
-"""Portraits are painted, too."""
+"""Minimum confidence of a face; low, as portraits may be painted."""
 
 
 @contextmanager

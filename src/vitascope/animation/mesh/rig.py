@@ -141,14 +141,14 @@ def build_rig(mesh: CanonicalMesh, face: TrackedFace, *, size: tuple[int, int]) 
     """
     if face.size_pixels < MIN_FACE_PIXELS:
         raise InputError(
-            f"the portrait's face is {face.size_pixels:.0f} pixels large, at least {MIN_FACE_PIXELS} are needed; "
-            "use a larger picture of it"
+            f"the portrait's face is {face.size_pixels:.0f} pixels wide, and {MIN_FACE_PIXELS} are needed; "
+            "use a larger picture"
         )
     first, last = face.landmarks[:, :2].min(axis=0), face.landmarks[:, :2].max(axis=0)
     if (last <= 0).any() or (first >= size[::-1]).any():
         raise InputError(
-            f"the portrait's face lies outside of the picture, around x={(first[0] + last[0]) / 2:.0f} and "
-            f"y={(first[1] + last[1]) / 2:.0f} of {size[1]}x{size[0]} pixels; track it in this very picture"
+            f"the portrait's face lies outside the picture, around x={(first[0] + last[0]) / 2:.0f} and "
+            f"y={(first[1] + last[1]) / 2:.0f} of {size[1]}x{size[0]} pixels; its landmarks must be of this picture"
         )
     lid_skin = _lid_skin(face.landmarks)
     face = _with_lashes(face)

@@ -72,7 +72,7 @@ def require_pocketsphinx() -> Any:
     except ImportError as error:
         raise MissingDependencyError(
             f"--text needs PocketSphinx ({error}); install it with `pip install 'vitascope[voice]'`, "
-            "or leave the text out: the sound is enough"
+            "or leave out --text: the sound alone is enough"
         ) from error
     return pocketsphinx
 
@@ -88,14 +88,14 @@ def read_transcript(text: str) -> str:
     if path.suffix.lower() == ".txt" or (len(text) < 256 and path.is_file()):
         try:
             if path.stat().st_size > _MOST_BYTES:
-                raise InputError(f"{path}: a transcript of more than a megabyte")
+                raise InputError(f"{path}: the transcript is larger than 1 MB")
             text = path.read_text(encoding="utf-8-sig")
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
         except UnicodeDecodeError as error:
-            raise InputError(f"{path}: is no text in UTF-8") from error
+            raise InputError(f"{path}: not a UTF-8 text file") from error
     if not _words(text):
-        raise UsageError("--text: there are no words in it")
+        raise UsageError("--text: it contains no words")
     return text
 
 
@@ -114,12 +114,12 @@ def align(samples: FloatArray, text: str) -> Alignment:
     sphinx = require_pocketsphinx()
     if len(samples) > MOST_SECONDS * SAMPLE_RATE:
         raise InputError(
-            f"a text is aligned with sound of up to {MOST_SECONDS / 60:.0f} minutes; cut it with --start and --end"
+            f"--text works with up to {MOST_SECONDS / 60:.0f} minutes of sound; shorten it with --start and --end"
         )
     words, guessed = _words(text), []
     peak = float(np.abs(samples).max(initial=0))
     if peak < _LEAST_PEAK:  # words would be laid into noise of rounding
-        raise InputError("--text: these words were not found in the sound, which is silent")
+        raise InputError("--text: these words were not found: the sound is silent")
     pcm = np.asarray(samples * (0.7 * 32767 / peak), np.int16).tobytes()
     try:
         # Pruned as widely as it takes: the words are known, and a text is worth the time.
@@ -140,7 +140,7 @@ def align(samples: FloatArray, text: str) -> Alignment:
         _decode(decoder, pcm)
         if decoder.hyp() is None:
             raise InputError(
-                "--text: these words were not found in the sound; is it what is said, in English?"
+                "--text: these words were not found in the sound; are they what is said, and in English?"
             )
         decoder.set_alignment()
         _decode(decoder, pcm)

@@ -412,4 +412,4 @@ def _ending(job: Job) -> str:
         return f"done: {frames_in_words(job.report.frame_count)}, {job.report.frames_per_second:.1f} fps"
     if job.error is not None:
         return f"failed: {one_line(job.error)}"
-    return f"stopped: {job.kept or 'nothing had been written'}"
+    return f"stopped: {job.kept or 'nothing was written yet'}"

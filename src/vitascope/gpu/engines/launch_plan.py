@@ -218,7 +218,7 @@ class PlanRecorder(Generic[KernelT]):
                 block.first = at if block.first < 0 else block.first
                 block.last = at
             elif not -(2**31) <= argument < 2**31:
-                raise ValueError(f"{argument} is no int32")
+                raise ValueError(f"{argument} is not an int32")
         number = self._kernels.setdefault(kernel, len(self._kernels))
         self._launches.append((number, _triple([*grid, 1, 1][:3]), tuple(arguments)))
 

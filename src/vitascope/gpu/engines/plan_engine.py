@@ -80,7 +80,7 @@ class PlanStore:
             weights = np.frombuffer(self._read(document["weights"], ".weights"), np.uint8)
             return StoredPlan(LaunchPlan.from_json(document, kernels), weights)
         except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-            self._on_note(f"{path.name} does not fit ({error}): made anew")
+            self._on_note(f"{path.name} does not fit ({error}): rebuilt")
             return None
 
     def keep(self, sizes: Sequence[int], stored: StoredPlan) -> None:

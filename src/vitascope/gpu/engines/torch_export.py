@@ -277,7 +277,7 @@ def _symbolic(name: str, sizes: ShapeRange) -> tuple[int | str | None, ...]:
 
 def _numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
     if dtype not in _NUMPY_DTYPES:
-        raise EngineError(f"engines here do not take or give {dtype}; convert it inside of the module")
+        raise EngineError(f"engines here do not support {dtype}; convert it inside the module")
     return np.dtype(_NUMPY_DTYPES[dtype])
 
 

@@ -106,7 +106,7 @@ class TrtCache:
         except FileNotFoundError:
             return None
         except OSError as error:
-            self.notes.append(f"{path}: the kept engine cannot be read ({error.strerror}); built anew")
+            self.notes.append(f"{path}: the kept engine cannot be read ({error.strerror}); rebuilt")
             return None
         try:
             header = json.loads(header_line)
@@ -118,9 +118,7 @@ class TrtCache:
             self.discard(path, "was damaged")
             return None
         if version != self._version:
-            self.notes.append(
-                f"the kept engine was built by TensorRT {version}; built anew by {self._version}"
-            )
+            self.notes.append(f"the kept engine was built by TensorRT {version}; rebuilt by {self._version}")
             return None
         return engine
 
@@ -135,7 +133,7 @@ class TrtCache:
 
     def discard(self, path: Path, why: str) -> None:
         """Remove an engine that cannot be used."""
-        self.notes.append(f"{path}: the kept engine {why}; removed and built anew")
+        self.notes.append(f"{path}: the kept engine {why}; removed and rebuilt")
         # What cannot be removed cannot be replaced either; that is noted then.
         with contextlib.suppress(OSError):
             path.unlink()
@@ -165,9 +163,7 @@ class TrtCache:
         try:
             write_atomically(path, content)
         except OSError as error:
-            self.notes.append(
-                f"{path}: cannot be kept ({os.strerror(error.errno or 0)}); built anew each time"
-            )
+            self.notes.append(f"{path}: cannot be kept ({os.strerror(error.errno or 0)}); rebuilt each time")
 
 
 _OLDEST_MAJOR = 10

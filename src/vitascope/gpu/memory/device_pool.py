@@ -146,7 +146,7 @@ def _plain_dtype(dtype: Any) -> np.dtype[Any]:
     try:
         kind: np.dtype[Any] = np.dtype(dtype)
     except TypeError as error:
-        raise ValueError(f"{dtype!r} is no dtype") from error
+        raise ValueError(f"{dtype!r} is not a dtype") from error
     if kind.hasobject:
         raise ValueError(f"a buffer of dtype {kind} cannot be lent")
     return kind

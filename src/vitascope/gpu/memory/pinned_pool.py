@@ -560,7 +560,9 @@ class PinnedMemoryPool(Closing):
             try:
                 return _ordinary_memory(nbytes)
             except OSError as error:
-                raise MemoryLimitError(f"{size_in_words(nbytes)} of memory cannot be had: {error}") from error
+                raise MemoryLimitError(
+                    f"{size_in_words(nbytes)} of memory cannot be allocated: {error}"
+                ) from error
         import cupy
 
         try:

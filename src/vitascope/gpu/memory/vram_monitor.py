@@ -184,7 +184,7 @@ def _by_runtime(device_id: int) -> tuple[int, int]:
         with cupy.cuda.Device(device_id):
             free, total = cupy.cuda.runtime.memGetInfo()
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        raise DeviceError(f"GPU {device_id} tells nothing of its memory: {error}") from error
+        raise DeviceError(f"GPU {device_id} does not report its memory: {error}") from error
     return int(total), int(total - free)
 
 

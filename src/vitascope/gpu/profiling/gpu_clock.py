@@ -343,7 +343,7 @@ class GpuClock:
         if device == "cuda" and self._cupy is None and self._torch is None:
             raise DeviceError(
                 "no GPU can be timed: neither CuPy nor PyTorch finds one (pip install 'vitascope[cuda]'); "
-                "device='cpu' times the host alone"
+                "device='cpu' times the host only"
             )
 
     def in_use(self) -> CudaEvents | None:

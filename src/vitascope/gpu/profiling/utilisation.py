@@ -196,7 +196,7 @@ class NvmlGpu(Closing):
         try:
             simple = nvml.nvmlDeviceGetMemoryInfo(handle)
         except nvml.NVMLError as error:
-            raise DeviceError(f"the NVIDIA driver tells nothing of the GPU's memory: {error}") from error
+            raise DeviceError(f"the NVIDIA driver does not report the GPU's memory: {error}") from error
         detailed = self._ask(lambda: nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2))
         processes = [
             *(self._ask(lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle)) or ()),

@@ -349,9 +349,9 @@ def decode_picture(data: bytes | bytearray | memoryview | str | PathLike[str]) -
     try:
         bgr = cv2.imdecode(np.frombuffer(raw, np.uint8), cv2.IMREAD_COLOR) if raw else None
     except cv2.error as error:
-        raise InputError(f"{name}: no picture that OpenCV can read") from error
+        raise InputError(f"{name}: not a picture that OpenCV can read") from error
     if bgr is None:
-        raise InputError(f"{name}: no picture that OpenCV can read")
+        raise InputError(f"{name}: not a picture that OpenCV can read")
     return cv2.cvtColor(bgr, cv2.COLOR_BGR2RGB)
 
 
@@ -664,7 +664,7 @@ class AsyncConfig:
         known = [item.name for item in fields(cls)]
         for key in config:
             if key not in known:
-                hint = did_you_mean(key, known) or f"; known are {', '.join(known)}"
+                hint = did_you_mean(key, known) or f"; expected one of {', '.join(known)}"
                 raise ConfigError(f"an AsyncPipeline has no setting {key!r}{hint}")
         return cls(**config)
 
@@ -836,7 +836,7 @@ class AsyncPipeline:
         except TimeoutError as error:
             waiting = self._results.report().occupancy
             reason = (
-                f"{waiting} results wait and nobody takes them: call get_result"
+                f"{waiting} results are waiting to be taken: call get_result"
                 if waiting >= self.config.queue_size
                 else f"the slowest stage is {self.get_stats().bottleneck_stage!r}"
             )

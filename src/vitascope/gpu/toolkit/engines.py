@@ -649,13 +649,13 @@ class InductorEngine(ToolkitEngine):
 
         kept = {_NOTE: ""}
         if not is_zipfile(path):  # torch prints warnings and tracebacks for these
-            raise EngineError(f"{path}: is no program that InductorEngine wrote")
+            raise EngineError(f"{path}: not a program written by InductorEngine")
         try:
             program = torch.export.load(path, extra_files=kept)
             note = json.loads(kept[_NOTE])
             inputs, outputs = ([_spec(one) for one in note[key]] for key in ("inputs", "outputs"))
         except Exception as error:  # torch.export raises many types for a file it did not write
-            raise EngineError(f"{path}: is no program that InductorEngine wrote") from error
+            raise EngineError(f"{path}: not a program written by InductorEngine") from error
         if note["device"] != self._device.kind:
             program = move_to_device_pass(program, self._torch_device)
         self._program = program
@@ -885,7 +885,7 @@ class TensorRTEngine(ToolkitEngine):
 
     def _placed(self, device: DeviceWord) -> DeviceWord:
         if device == "cpu":
-            raise DeviceError("TensorRT runs on a GPU; take OnnxEngine or InductorEngine on a CPU")
+            raise DeviceError("TensorRT needs a GPU; use OnnxEngine or InductorEngine on a CPU")
         load_tensorrt()
         return "cuda"
 

@@ -281,4 +281,4 @@ def _device(wanted: Any) -> Device:
         return select_device("cpu")
     if kind in ("auto", "cuda") and (not number or number.isdecimal()):
         return select_device("cuda" if kind == "cuda" else "auto", index=int(number or 0))
-    raise DeviceError(f"{wanted!r} is no device; expected auto, cpu, cuda or cuda:N")
+    raise DeviceError(f"{wanted!r} is not a device; expected auto, cpu, cuda or cuda:N")

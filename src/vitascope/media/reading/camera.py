@@ -290,9 +290,9 @@ def camera_named(
     """
     source = int(name) if name.isdecimal() else name
     lines: dict[CameraState, str] = {
-        "lost": f"camera {name} is gone; waiting for it",
+        "lost": f"camera {name} was disconnected; waiting for it",
         "silent": f"camera {name} gives no pictures; waiting for them",
-        "connected": f"camera {name} is there",
+        "connected": f"camera {name} is connected",
     }
     return Camera(
         partial(open_capture, source, size=size, frame_rate=frame_rate),

@@ -42,7 +42,7 @@ class JoinedPictures:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """As of an array."""
+        """Shape, like an array's."""
         return len(self), *self._parts[0].shape[1:]
 
     @property
@@ -83,27 +83,27 @@ class Batch:
     starts_shot: Sequence[bool] = ()
     """For each frame, True where nothing before it counts; empty until that is known."""
     much_is_new: Sequence[bool] = ()
-    """Likewise, True where much of the picture is new, motion aside; empty where nobody tells."""
+    """For each frame, True where much of the picture is new, apart from motion; empty if unknown."""
     tiles: Any = None
-    """float32 [T, 3 E, rows, columns], RGB 0..1: ``tile_means`` of each frame, of the first eye alone where no lever
-    asks for them; by the first eye's, cuts are noticed. None if nobody asks. On the images' device at first, in the
-    host's memory when cuts are looked for."""
+    """float32 [T, 3 E, rows, columns], RGB 0..1: ``tile_means`` of each frame, or only of the first eye [T, 3, ...]
+    where no lever needs both; cuts are found with the first eye's. None if not needed. On the images' device at first,
+    in the host's memory when cuts are looked for."""
     prepared: Any = None
-    """CUDA event: frames and images are there; None on the CPU."""
+    """CUDA event after which frames and images are ready; None on the CPU."""
     seen: Any = None
-    """``Download`` of ``tiles``, where they are wanted; None on the CPU."""
+    """``Download`` of ``tiles``, where they are needed; None on the CPU."""
     is_cut_short: bool = False
-    """True where it begins a shot, and the run ends before all are there of its first frames, which are looked at
-    together: a longer run makes other mattes of them."""
+    """True if the batch begins a shot and the run ends before all of the shot's first frames, which are looked at
+    together, are there: a longer run gives them other mattes."""
     following: Sequence[Frame] = ()
-    """The shot's next frames, which come in the next batch, too: for who looks back from them. Empty where no one does,
-    and at a shot's end."""
+    """The shot's next frames, which come again in the next batch: for levers that run backwards from them. Empty where
+    none does, and at a shot's end."""
     shown: Any = None
-    """[T, E * count, ...]: the fisheye pictures of ``images``, where they are made before the network asks for them; of
+    """[T, E * count, ...]: the fisheye pictures of ``images``, where they are made before the network needs them; in
     joined batches both are ``JoinedPictures``."""
     made_of: Sequence[Batch] = ()
-    """The batches that this one was joined from, or is a part of. On a GPU their memory must last as long as this
-    one's: it was given out on another CUDA stream."""
+    """The batches that this one was joined or taken from. On a GPU their memory must live as long as this batch: it was
+    allocated on another CUDA stream."""
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -176,16 +176,17 @@ class Matted:
     frame: Frame
     estimate: MatteEstimate
     shot: int
-    """Number of its shot, from 0: of frames of another one nothing counts."""
+    """Number of its shot, from 0; nothing is carried over between shots."""
     images: Any = None
-    """[E, ...]: what the network saw of it: a plain matte is fitted to it, and colours along edges are taken from it.
-    None if neither is wanted."""
+    """[E, ...]: the network's pictures of the frame, to which a plain matte is fitted and from which colours along
+    edges are taken. None if neither is needed."""
     batch: Batch | None = None
-    """On a GPU what it came in, whose memory must last until the frame was drawn; None on the CPU."""
+    """On a GPU, the frame's batch, whose memory must live until the frame is drawn; None on the CPU."""
     is_settled: bool = False
-    """True once ``estimate`` is what is drawn from."""
+    """True once ``estimate`` is final."""
     unfinished: Unfinished | None = None
-    """What makes ``estimate`` one about the eyes, on the thread that draws; None where it is that."""
+    """Remaining work that maps ``estimate`` to the eyes, done on the thread that draws; None if it is mapped
+    already."""
 
     @property
     def nbytes(self) -> int:
@@ -199,12 +200,12 @@ class Unfinished(Protocol):
 
     @property
     def estimate(self) -> MatteEstimate:
-        """The answer, about the pictures that the network was shown."""
+        """The network's output for the pictures that it was shown."""
         ...
 
     @property
     def nbytes(self) -> int:
-        """Bytes held beside the answer, for the queues."""
+        """Bytes held in addition to the estimate, for the queues."""
         ...
 
     def finish(self) -> MatteEstimate:
@@ -233,7 +234,7 @@ class BeginningEstimator(Estimator, Protocol):
 
 
 Around = Callable[[Estimator, NetworkInput], Estimator]
-"""Puts an estimator around all others of a video, told how the network's pictures are prepared."""
+"""Wraps the estimator of a video; called with it and with the network's input format."""
 
 
 @runtime_checkable
@@ -241,7 +242,7 @@ class RememberingEstimator(Estimator, Protocol):
     """An estimator whose network's memory can be saved, so that another run can continue from it."""
 
     def memory(self) -> list[FloatArray] | None:
-        """What the network remembers of the stream; None if that cannot be told."""
+        """The network's memory of the stream; None if it cannot be saved."""
         ...
 
     def remember(self, memory: Sequence[FloatArray]) -> bool:
@@ -262,7 +263,7 @@ def tiles_size(height: int, width: int) -> tuple[int, int]:
 
 
 def tile_means(rgb: Any) -> Any:
-    """The means of a picture's tiles, in which noise averages out: they show whether it changed, and where.
+    """Mean of each tile of a picture, in which noise averages out; shows whether a picture changed, and where.
 
     Args:
         rgb: float32 or float16 [T, E, 3, h, w], 0..1, NumPy or CuPy, any strides.

@@ -1,18 +1,20 @@
 """Stores the mattes of a video for the next run over it.
 
-One stretch of one video, under one set of settings that change mattes, is a list of entries of ``CacheManager``:
-records of a few dozen frames each (``matte_records``), the network's memory at the last of them from which a run can
-go on, and a manifest that is written after what it names. Whatever is missing, damaged or was evicted is inferred
-again; a run that was interrupted, however, leaves what it had.
+A stretch of a video, under one set of the settings that change mattes, is a list of entries of ``CacheManager``:
+records of a few dozen frames each (``matte_records``), the network's memory at the last of them, from which a run can
+continue, and a manifest that is written after the entries that it names. Missing, damaged or evicted entries are
+inferred again; an interrupted run still leaves what it had.
 
-Entries are read once, in order, and verified as a whole by their checksum, so they are read and not mapped into memory.
+Entries are read once, in order, and verified as a whole by their checksum, so they are read instead of being mapped
+into memory.
 
-The network's answers for a stretch of frames, as bytes: small, and exact where it matters.
+Records hold the network's output for a stretch of frames as bytes: small, and exact where it matters.
 
-Most of a matte is plainly background or plainly person. A sample of coefficients is *plain* where alpha is 0 (or 1)
-whatever grey the picture shows there, and the same holds for its eight neighbours: everything that is interpolated
-from it then is 0 (or 1), too. Plain samples are kept as two bits, the others as they are. What is unpacked refines to
-the very same alpha for every picture whose greys lie in ``GREYS``: all colours that exist, with a margin for noise.
+Most of a matte is clearly background or clearly person. A sample of the coefficients is *plain* if alpha is 0 (or 1)
+for every grey that the picture may have there, and the same holds for its eight neighbours: then everything
+interpolated from it is 0 (or 1), too. Plain samples are stored in two bits, the others unchanged. Unpacked coefficients
+refine to exactly the same alpha for every picture whose greys lie in ``GREYS``: all colours that exist, with a margin
+for noise.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ from vitascope.segmentation.matting.estimates import as_coefficients, plain_rgb
 from vitascope.segmentation.matting.shots import StreamNetwork
 
 GREYS = (-0.1, 1.1)
-"""Means of R, G and B, full scale 1, that pictures may show."""
+"""Range of greys that pictures may have: the mean of R, G and B, full scale 1."""
 
 _HEAD = struct.Struct("<I")
 _ZERO, _ONE, _OWN = 0, 1, 2
@@ -48,7 +50,7 @@ _NEIGHBOURS = np.ones((3, 3), np.uint8)
 
 
 class DamagedRecordError(Exception):
-    """The bytes are no record."""
+    """The bytes are not a valid record."""
 
 
 def pack_estimates(estimates: Sequence[MatteEstimate]) -> npt.NDArray[np.uint8]:
@@ -76,7 +78,7 @@ def pack_estimates(estimates: Sequence[MatteEstimate]) -> npt.NDArray[np.uint8]:
         kinds = _kinds(gain[:, -1], offset[:, -1])
         own = kinds == _OWN
         bits = np.packbits(np.stack([own, kinds == _ONE]))
-        # Planes of the same sample apart: what is read is a run of each.
+        # Plane by plane, so that each is read as one run.
         values = [plane[:, channel][own] for plane in (gain, offset) for channel in range(gain.shape[1])]
         body = [bits.tobytes(), *(np.ascontiguousarray(value).tobytes() for value in values)]
         size = sum(map(len, body))
@@ -91,7 +93,7 @@ def unpack_estimates(record: npt.NDArray[np.uint8]) -> list[MatteEstimate]:
     """The estimates of a record, in the host's memory.
 
     Raises:
-        DamagedRecordError: The bytes are no record.
+        DamagedRecordError: The bytes are not a valid record.
     """
     content = np.ascontiguousarray(record).data.cast("B")
     try:
@@ -116,7 +118,7 @@ def unpack_estimates(record: npt.NDArray[np.uint8]) -> list[MatteEstimate]:
 
 
 def _kinds(gain: npt.NDArray[Any], offset: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """What each sample [E, h, w] is: background, person, or to be kept."""
+    """Class of each sample [E, h, w]: background, person, or stored as it is."""
     slope, bias = gain.astype(np.float32), offset.astype(np.float32)
     ends = [slope * np.float32(grey) + bias for grey in GREYS]
     kinds = np.full(gain.shape, _OWN, np.uint8)
@@ -145,7 +147,7 @@ def _unpacked(body: memoryview, shape: tuple[int, ...], dtype: np.dtype[Any]) ->
 _FORMAT = 1
 _RECORD_FRAMES = 32
 _OWN_SHARE = 0.9
-"""The share of the cache that one stretch may fill: more would push out its own beginning."""
+"""Maximum share of the cache for one stretch: with more it would evict its own beginning."""
 
 
 @dataclass(slots=True)
@@ -159,15 +161,15 @@ class _Manifest:
     cuts: list[int] = field(default_factory=list)
     """Frames that start a shot."""
     frames: int = 0
-    """In all records."""
+    """Number of frames in all records."""
     is_complete: bool = False
-    """True when the stretch ends there."""
+    """True if the stretch ends after these frames."""
     end_seconds: float | None = None
-    """Where the run ended that completed it; None is the video's end."""
+    """End of the run that completed it, in seconds; None is the video's end."""
     resume_at: int = 0
-    """Frame that another run can go on with."""
+    """Frame at which another run can continue."""
     memory_slot: int | None = None
-    """Which entry holds the network's memory there; None when it begins again."""
+    """Number of the entry with the network's memory at that frame; None if its memory starts empty there."""
     memory_arrays: int = 0
     """Arrays of that memory."""
 
@@ -178,11 +180,11 @@ class MatteCache:
     ``covers`` and ``starts_shot`` may be asked by any thread; ``take`` by one, ``keep`` and ``finish`` by one.
 
     Args:
-        entries: Where everything lies.
+        entries: The store of all entries.
         key: The stretch's key, see ``stretch_key``.
         end_seconds: Where this run ends; None is the video's end.
-        capacity_bytes: Most bytes of ``entries``.
-        keeps_memory: True when a run can only go on exactly from the network's memory.
+        capacity_bytes: Maximum bytes of ``entries``.
+        keeps_memory: True if a run can only continue exactly from the network's memory.
     """
 
     def __init__(
@@ -201,9 +203,9 @@ class MatteCache:
         """Number of the stretch's first frame."""
         self.notes: list[str] = []
         self.known_frames = 0
-        """Frames, from the first on, whose mattes are here."""
+        """Number of frames, from the first on, whose mattes are in the cache."""
         self.is_complete = False
-        """True when that is all of the stretch."""
+        """True if these are all frames of the stretch."""
         self._manifest: _Manifest | None = None
         self._loaded: tuple[int, list[MatteEstimate]] = (0, [])
         self._open()
@@ -215,7 +217,7 @@ class MatteCache:
 
     @property
     def network_input(self) -> NetworkInput | None:
-        """What the network saw of a whole eye; None if nothing is known."""
+        """Format of the network's picture of a whole eye; None if the cache is empty."""
         if self._manifest is None:
             return None
         fields = dict(self._manifest.network)
@@ -243,7 +245,7 @@ class MatteCache:
         return estimates[index - first] if index < first + len(estimates) else None
 
     def memory(self) -> list[FloatArray]:
-        """What the network remembered after the last covered frame; empty if that is not known, or a part is gone."""
+        """The network's memory after the last covered frame; empty if it was not stored or a part is missing."""
         manifest = self._manifest
         if manifest is None or manifest.memory_slot is None or self.is_complete:
             return []
@@ -285,7 +287,7 @@ class MatteCache:
             self._store(memory or ())
 
     def finish(self, *, is_whole: bool, memory: Sequence[FloatArray] | None = None) -> None:
-        """Write what waits.
+        """Write everything that is pending.
 
         Args:
             is_whole: True when the stretch ended, and was not broken off.
@@ -342,7 +344,7 @@ class MatteCache:
                 first = manifest.frames
                 if self._room < 0 or not self._entries.put(f"{self._key}/record/{first}", record):
                     self._stop(
-                        f"the cache is full after {first} frames; processing.cache_size_gb makes it larger"
+                        f"the cache is full after {first} frames; raise processing.cache_size_gb to store more"
                     )
                     return
                 manifest.records.append(first)
@@ -359,7 +361,7 @@ class MatteCache:
             manifest.is_complete, manifest.end_seconds = is_whole, self._end_seconds
             self._entries.put(f"{self._key}/manifest", json.dumps(asdict(manifest)).encode())
         except OutputError as error:  # mattes matter more than their copies
-            self._stop(f"{error}; went on without")
+            self._stop(f"{error}; continued without the cache")
 
     def _stop(self, note: str) -> None:
         self._is_stopped, self._waiting = True, []
@@ -378,8 +380,8 @@ def stretch_key(video: str, **what: object) -> str:
 
 
 _MEMORY_FRAMES = 240
-"""Between two copies of the network's memory: what an interrupted run loses at most, and some 20 MB each; up to 64 for
-two eyes of VR."""
+"""Frames between two copies of the network's memory: an interrupted run loses at most so many. A copy takes about 20
+MB, up to 64 MB for two eyes of VR."""
 
 
 class Coming(Protocol):
@@ -395,14 +397,14 @@ class _NewMatte:
     """A matte on its way into the cache."""
 
     index: int
-    """The frame's."""
+    """Index of the frame."""
     matte: MatteEstimate | Coming | None
-    """None if the one before serves again."""
+    """None if the previous frame's matte is used again."""
     starts_shot: bool
     memory: list[FloatArray] | None
-    """The network's after this frame, where that is kept."""
+    """The network's memory after this frame, if it is stored."""
     before: list[FloatArray] | None
-    """The network's before this frame, where another run can only go on from there."""
+    """The network's memory before this frame, if another run can only continue from there."""
 
 
 class CachedMattes:
@@ -411,8 +413,8 @@ class CachedMattes:
     Args:
         cache: Mattes of this stretch of the video.
         stream: The network, and how it is shown frames.
-        open_inner: Makes the rest of the chain, when the first matte is missing.
-        download: Begins to bring CuPy arrays down; None if all are in the host's memory.
+        open_inner: Makes the rest of the chain; called when the first matte is missing.
+        download: Starts copying CuPy arrays to the host; None if all are in the host's memory.
     """
 
     def __init__(
@@ -519,7 +521,7 @@ class CachedMattes:
         return self._kept(batch, self._asked(batch), before=before)
 
     def _asked(self, batch: Batch) -> list[MatteEstimate]:
-        """The network's answers; what it remembers does not go on over frames that it did not see."""
+        """The network's output; its memory is not carried over frames that it did not see."""
         if self._broke_off:
             batch = replace(batch, starts_shot=[True, *batch.starts_shot[1:]])
             self._broke_off = False
@@ -558,7 +560,7 @@ class CachedMattes:
         return self._download([one if one.flags.c_contiguous else one.copy() for one in arrays])
 
     def _memory(self, frames: int) -> list[FloatArray] | None:
-        """The network's memory after so many more frames, where it is time to keep a copy."""
+        """The network's memory after so many more frames, if a copy is due."""
         if not isinstance(self._inner, RememberingEstimator):
             return None
         self._since_memory += frames

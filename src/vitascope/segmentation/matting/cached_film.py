@@ -2,11 +2,11 @@
 
 Recognises a video by the content of its file, without reading all of it.
 
-A name and a date are no content: a copy keeps neither, an overwritten file may keep both. Videos are large, and their
-bytes are compressed: any other encoding of any other pictures differs almost everywhere, also at equal size. So the
-size is hashed with the first and the last mebibyte (where containers keep their headers and indexes) and with 64 blocks
-of 64 KiB spread evenly between. Up to ``WHOLE_BYTES`` all of it is hashed. A change of a few bytes in the middle of a
-larger file that leaves its size as it was can pass unseen; no editor or encoder does that.
+Name and date do not identify content: a copy keeps neither, an overwritten file may keep both. Videos are large and
+compressed: any other encoding of any other pictures differs almost everywhere, even at the same size. So the hash
+covers the size, the first and the last mebibyte (where containers keep their headers and indexes) and 64 blocks of 64
+KiB spread evenly between. Files up to ``WHOLE_BYTES`` are hashed completely. A change of a few bytes in the middle of a
+larger file of unchanged size can be missed; no editor or encoder does that.
 """
 
 from __future__ import annotations
@@ -111,16 +111,16 @@ class DeferredNetwork:
         self.name = name
         self._expected_recurrent = recurrent
         self.chosen: ChosenNetwork[MattingNetwork] | None = None
-        """The network, once it was opened."""
+        """The network, once it is open."""
 
     @property
     def recurrent(self) -> bool:
-        """As the network says; before it was opened, as expected."""
+        """True if the network is recurrent; the expected value until it is open."""
         return self._expected_recurrent if self.chosen is None else self.chosen.network.recurrent
 
     @property
     def engine_name(self) -> str:
-        """The engine; where none was needed, that."""
+        """The engine's name, or a note that none was needed."""
         return "no engine: mattes from the cache" if self.chosen is None else self.chosen.network.engine_name
 
     @property
@@ -158,7 +158,7 @@ class DeferredNetwork:
 
 
 def opening(chosen: ChosenNetwork[MattingNetwork]) -> ChosenNetwork[MattingNetwork]:
-    """What is known of a network by now: of one that was deferred and opened, all."""
+    """The facts known about a network; all of them once a deferred network is open."""
     network = chosen.network
     if isinstance(network, DeferredNetwork) and network.chosen is not None:
         return replace(network.chosen, requested=chosen.requested)
@@ -195,7 +195,7 @@ def keeps_findings(settings: Settings) -> bool:
 
 
 def notes_on_cache() -> tuple[str, ...]:
-    """A note for a run that keeps what it finds in videos where Vitascope's home cannot be written.
+    """A note for a run that stores findings about videos, if Vitascope's home cannot be written.
 
     Raises:
         OutputError: As of ``cache_folder``.
@@ -203,17 +203,17 @@ def notes_on_cache() -> tuple[str, ...]:
     home = vitascope_home()
     if _may_be_written(home):
         return ()
-    return (f"{home} cannot be written: what is found in videos is kept in {_folder_meanwhile()} meanwhile",)
+    return (f"{home} cannot be written: results from videos are stored in {_folder_meanwhile()} instead",)
 
 
 def _may_be_written(folder: Path) -> bool:
-    """True where files can be made in a folder, or it can be made."""
+    """True if files can be created in a folder, or the folder itself can be created."""
     nearest = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     return nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
 
 
 def _folder_meanwhile() -> Path:
-    """A folder that this user alone can read, made where it is not there."""
+    """Path of a private folder of this user, created if missing."""
     user = str(os.getuid()) if hasattr(os, "getuid") else "files"  # Windows' folder is the user's own
     folder = Path(tempfile.gettempdir(), f"vitascope-{user}")
     with wrap_output_error(folder, "create it"):
@@ -224,13 +224,13 @@ def _folder_meanwhile() -> Path:
             folder.chmod(0o700)
     if not is_own:
         raise OutputError(
-            f"{folder}: it is not this user's folder; set VITASCOPE_HOME to one that can be written"
+            f"{folder}: belongs to another user; set VITASCOPE_HOME to a folder that you can write to"
         )
     return folder
 
 
 def cache_contents(folder: Path | None = None) -> CacheContents:
-    """What is kept now; all zero where nothing ever was.
+    """The current contents of the cache; all zero if nothing was ever stored.
 
     Args:
         folder: Folder of a ``CacheManager``; that of mattes when omitted.
@@ -238,7 +238,7 @@ def cache_contents(folder: Path | None = None) -> CacheContents:
     folder = folder or cache_folder()
     if not folder.is_dir():
         return CacheContents(folder, 0, 0)
-    # No bound: looking must not make room.
+    # Unbounded: looking must not evict anything.
     with CacheManager(disk_cache_gb=_NO_BOUND_GB, folder=folder) as entries:
         stats = entries.stats()
     return CacheContents(folder, stats.disk_entries, stats.disk_bytes)
@@ -263,9 +263,10 @@ def clear_cache(folder: Path | None = None) -> CacheContents:
 def open_or_defer(
     settings: Settings, store: ModelStore | None, open_network: Callable[[], ChosenNetwork[MattingNetwork]]
 ) -> ChosenNetwork[MattingNetwork]:
-    """The run's network; with the cache switched on it is opened when the first matte is missing.
+    """The run's network; with the cache on, it is opened when the first matte is missing.
 
-    A network that would have to be fetched is fetched now: without its file nobody knows whether mattes are its.
+    A network that is not on this machine is downloaded now: without its file, nobody knows whether the mattes are its
+    own.
 
     Args:
         settings: The run's settings.
@@ -355,7 +356,7 @@ def open_matte_cache(
 
 
 def rules_of_mattes(device_kind: Literal["cpu", "cuda"]) -> tuple[object, ...]:
-    """What decides how networks are shown frames, beside settings: mattes that other rules made are not used again.
+    """Rules, other than settings, for how networks are shown frames: mattes made under other rules are not reused.
 
     Returns:
         Values with a stable ``repr``.

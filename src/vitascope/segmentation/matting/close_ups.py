@@ -14,22 +14,22 @@ from vitascope.models.network import FloatArray, NetworkInput, SpatialState
 from vitascope.segmentation.matting.look_ahead import shrunk
 
 CLOSE_UP_SIDE: Final = 512
-"""Longest side, in samples, of the pictures that are shown of close-ups; the authors' own for all videos.
+"""Longest side, in samples, of the network's pictures of close-ups; the network's authors use it for all videos.
 
-The larger ones for whole bodies have finer edges, and lose torsos that fill them: of one in a white shirt at a white
-table two thirds were gone within a second."""
+The larger pictures for whole bodies have finer edges, but lose torsos that fill them: two thirds of one in a white
+shirt at a white table were gone within a second."""
 LOOK_EVERY_FRAMES: Final = 64
-"""Between two looks, inside a shot, whether somebody fills the picture: each waits for the network's answer. A power
-of two, so that no batch is cut for it."""
+"""Frames, inside a shot, between two checks whether somebody fills the picture: each check waits for the network's
+output. A power of two, so that no batch is split for it."""
 _CLOSE = 0.25
-"""The share of the picture from which on somebody fills it. On clips with a truth 512 samples are as good as 768 above
-it, and worse in all below (``benchmarks/close_ups.py``). What was before does not count: a stretch that begins in the
-middle of a shot decides as the whole would."""
+"""Minimum share of the picture for a close-up. Above it, on clips with a truth, 512 samples are as good as 768; below,
+they are worse in all clips (``benchmarks/close_ups.py``). Earlier frames do not count, so that a stretch that begins in
+the middle of a shot decides like the whole."""
 _THICK = 0.195
-"""The radius of the largest circle inside the people, as a share of the square root of the picture's area, from which
-on it is one person who fills it: several who touch are thinner, and smaller pictures would lose the smaller of them."""
+"""Minimum radius of the largest circle inside the people, as a share of the square root of the picture's area, for one
+person to fill it: several people who touch are thinner, and smaller pictures would lose the smaller of them."""
 CLOSE_UP_RULES: Final = (CLOSE_UP_SIDE, LOOK_EVERY_FRAMES, _CLOSE, _THICK)
-"""What mattes of a network that knows close-ups depend on."""
+"""Constants that mattes of a network with close-ups depend on."""
 _PERSON = 0.5
 
 
@@ -45,7 +45,7 @@ class CloseUps:
         height, width = (max(round(side * scale), 1) for side in usual.size)
         self._usual, self._small = usual, replace(usual, size=(height, width))
         self.are_seen = False
-        """True while smaller pictures are shown."""
+        """True while the network sees the smaller pictures."""
 
     @staticmethod
     def may_need(usual: NetworkInput) -> bool:
@@ -54,16 +54,16 @@ class CloseUps:
 
     @property
     def shown(self) -> NetworkInput:
-        """What the network is shown now."""
+        """Format of the network's picture at present."""
         return self._small if self.are_seen else self._usual
 
     def shown_of(self, pictures: Any) -> Any:
-        """Usual pictures [T, E, 3, h, w], NumPy or CuPy, as they are shown now."""
+        """Resize usual pictures [T, E, 3, h, w], NumPy or CuPy, to the present format."""
         return shrunk(pictures, CLOSE_UP_SIDE) if self.are_seen else pictures
 
     @staticmethod
     def would_be_seen(alpha: FloatArray, *, from_share: float = _CLOSE) -> bool:
-        """Whether smaller pictures are right from a frame on.
+        """True if smaller pictures should be used from a frame on.
 
         Args:
             alpha: float32 [E, h, w], 0..1, of the frame, in the host's memory.
@@ -81,11 +81,11 @@ class CloseUps:
         self.are_seen = are_seen
 
     def with_choice(self, memory: list[FloatArray]) -> list[FloatArray]:
-        """What a run that goes on has to know: the memory tells, as its size follows from the pictures'."""
+        """State for a run that continues: the memory is enough, as its size follows from the pictures'."""
         return memory
 
     def go_on_from(self, memory: Sequence[FloatArray]) -> Sequence[FloatArray]:
-        """Take over from an earlier run: its pictures were twice as large as the first of what it remembers.
+        """Continue an earlier run: its pictures were twice as large as the first array of its memory.
 
         Returns:
             What the network remembers.
@@ -118,8 +118,8 @@ def people_boxes(alpha: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:
 def _thickness(alpha: npt.NDArray[np.float32]) -> float:
     """The radius of the largest circle inside the people, as a share of the square root of the picture's area.
 
-    It may reach beyond the picture, where bodies go on. Holes in them count as people: the network loses parts of who
-    fills the picture, and they hold things.
+    The circle may reach beyond the picture, where bodies continue. Holes count as people: the network loses parts of
+    people who fill the picture, and they hold things.
     """
     people = (alpha > _PERSON).astype(np.uint8)
     outlines, _ = cv2.findContours(people, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)

@@ -20,24 +20,24 @@ from vitascope.segmentation.matting.batch import tiles_size
 from vitascope.segmentation.matting.scene_cuts import SceneCutDetector
 
 _SAMPLES_A_TILE = 16
-"""Along each side: as many as the network's picture has, about."""
+"""Samples along each side of a tile: about as many as in the network's picture."""
 _FRAMES_A_COPY = 8
-"""What is seen of so many frames comes down from a GPU at once: the host waits for each copy."""
+"""Frames whose tiles are copied from a GPU at once: the host waits for each copy."""
 
 
 class CutsBetween:
-    """Gives every so many frames of a stream, once it is known of each whether a shot began since the one before.
+    """Gives every ``step``-th frame of a stream, once it is known whether a shot began since the previous one given.
 
-    The detector is fitted to consecutive frames. Shown every third one alone it missed a cut in ten of
-    ``benchmarks/shot_quality``, and whoever stood where somebody else had stood got their number.
+    The detector is tuned on consecutive frames. With only every third frame it missed a cut in ten of
+    ``benchmarks/shot_quality``, and people inherited the number of somebody who had stood in the same place.
 
     Iterated once, by one thread; another may ask ``starts_shot``.
 
     Args:
         frames: All of them, on either device.
-        step: How many to go on by.
+        step: Distance between the frames that are given.
         eye: The part of a frame that is looked at.
-        threshold: As of ``SceneCutDetector``.
+        threshold: As for ``SceneCutDetector``.
     """
 
     def __init__(self, frames: Iterable[Frame], step: int, *, eye: Region, threshold: float) -> None:
@@ -48,7 +48,7 @@ class CutsBetween:
         self._stream: Any = None
 
     def __iter__(self) -> Iterator[Frame]:
-        """The frames, with those after them looked at as far as that takes."""
+        """Give the frames; later frames are read ahead as far as the decision needs."""
         waiting: deque[Frame | None] = deque()  # None for one that is skipped
         began = False
 
@@ -67,7 +67,7 @@ class CutsBetween:
                 look = self._tiles_on_gpu if is_gpu else self._grey_tiles
                 decided += self._detector.see(look(list(together)))
             waiting.extend(None if next(numbers) % self._step else frame for frame in frames)
-            frames.clear()  # what is skipped takes a GPU's memory no longer
+            frames.clear()  # frees the GPU memory of skipped frames
             for some in decided:
                 yield from settled(some)
         yield from settled(self._detector.finish())
@@ -77,7 +77,7 @@ class CutsBetween:
         return self._starts.pop(frame.index)
 
     def _groups(self) -> Iterator[list[Frame]]:
-        """One by one on the CPU, where none is kept for longer than it takes."""
+        """Group frames; one by one on the CPU, so that none is kept longer than needed."""
         group: list[Frame] = []
         for frame in self._frames:
             group.append(frame)
@@ -88,7 +88,7 @@ class CutsBetween:
             yield group
 
     def _grey_tiles(self, frames: Sequence[Frame]) -> npt.NDArray[np.float32]:
-        """Means of tiles as ``tile_means`` gives them, but grey, and of some samples of each: it knows no colours.
+        """Tile means like ``tile_means``, but grey and from a subset of each tile's samples.
 
         Args:
             frames: On the CPU.
@@ -107,7 +107,7 @@ class CutsBetween:
         return np.broadcast_to(np.clip(tiles, 0, 1), (len(frames), 3, *size))
 
     def _tiles_on_gpu(self, frames: Sequence[Frame]) -> npt.NDArray[np.float32]:
-        """As ``_grey_tiles``, in colour, made where the frames lie; they may be dropped then."""
+        """Tile means in colour, computed on the frames' GPU; the frames may be freed after it."""
         import cupy
 
         plane: Any = frames[0].planes[0]

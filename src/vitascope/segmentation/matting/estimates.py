@@ -23,7 +23,7 @@ from vitascope.models.network import MatteEstimate, NetworkInput
 _PLAIN_MATTE_RADIUS = 1
 _PLAIN_MATTE_EPSILON = 1e-2
 COARSER: Final = 4
-"""By how much mattes in which people are told one from another are smaller than the network's."""
+"""Factor by which mattes for telling people apart are smaller than the network's."""
 
 
 def plain_rgb(images: npt.NDArray[Any], wanted: NetworkInput) -> npt.NDArray[np.float32]:
@@ -110,7 +110,7 @@ def _picture_of(
 
 
 def as_coefficients(estimate: MatteEstimate, images: Any, wanted: NetworkInput) -> MatteEstimate:
-    """The estimate as guided-filter coefficients, which stand by themselves: no picture is needed to refine them.
+    """Convert an estimate to guided-filter coefficients, which can be refined without the network's picture.
 
     Args:
         estimate: Estimate of one frame.
@@ -132,10 +132,10 @@ def as_coefficients(estimate: MatteEstimate, images: Any, wanted: NetworkInput) 
 def bounded(
     estimates: Sequence[MatteEstimate], images: Any, wanted: NetworkInput, *, is_mirrored: bool = False
 ) -> BoundedMatte:
-    """Coefficients whose alpha stays in 0..1 at the picture's own greys, see ``bound_alpha``.
+    """Bound coefficients so that alpha stays in 0..1 at the picture's own greys, see ``bound_alpha``.
 
-    Alpha is linear in them, so a mean of bounded coefficients is the mean of the mattes: one that is far below 0 does
-    not outvote the others. All frames at once: on a GPU launches would take longer than what they launch.
+    Alpha is linear in the coefficients, so a mean of bounded coefficients is the mean of the mattes; without bounds,
+    one far below 0 would outvote the others. All frames at once: on a GPU the launches would take longer than the work.
 
     Args:
         estimates: Estimates of N frames, in either form.
@@ -155,7 +155,7 @@ def bounded(
 
 
 def coarse(planes: Any) -> Any:
-    """Planes [N, C, h, w] in which people are told one from another, of a quarter of the size, on their device."""
+    """Shrink planes [N, C, h, w] to a quarter of the size, for telling people apart, on their device."""
     height, width = planes.shape[2:]
     return resized(planes, (ceil(height / COARSER), ceil(width / COARSER)))
 

@@ -1,14 +1,14 @@
 """Shows the eyes of VR video to the network as fisheye pictures without a black surround.
 
-Towards the poles of an equirectangular picture people are drawn out sideways until no network knows them. A fisheye
-picture of the same eye shows them as people. So each eye's small picture is mapped to one fisheye picture (VR180) or
-to two that look ahead and back and overlap (360 degrees), and the network's answer is mapped back before anything
-else sees it: what reads the full frame goes on in the eye's own projection, and no frame is reprojected at full size.
-These pictures are equidistant: the angle from the axis is as far from the centre. So people at the rim are widened;
-bent pictures (``FisheyeViews.bent``) are stereographic, and everybody keeps their shape in them.
+Towards the poles of an equirectangular picture, people are stretched sideways until no network recognises them. A
+fisheye picture of the same eye keeps their shape. So each eye's small picture is mapped to one fisheye picture (VR180)
+or to two that look ahead and back and overlap (360 degrees), and the network's output is mapped back before anything
+else sees it: stages that read the full frame use the eye's own projection, and no frame is reprojected at full size.
+These pictures are equidistant: the distance from the centre is proportional to the angle from the axis. This widens
+people at the rim; bent pictures (``FisheyeViews.bent``) are stereographic, and everybody keeps their shape in them.
 
-Eyes that are fisheye pictures already are cut to their circle, and its rim is repeated outside. A network without a
-memory takes the circle in its black surround for a person; one with a memory sees them as they are
+Eyes that are fisheye pictures already are cropped to their circle, and its rim is repeated outside. A network without a
+memory takes the circle in its black surround for a person; for one with a memory, these eyes are left as they are
 (``FisheyeViews.suit``).
 """
 
@@ -30,19 +30,19 @@ from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput
 from vitascope.vr.projection import OUTSIDE, Equirectangular, Fisheye, Lens, reprojection_map, turned
 
 _LARGEST_FOV_DEGREES = 200.0
-"""One fisheye picture shows an eye up to here. Beyond, each of two has this field of view: they overlap by 20 degrees,
-so that whoever stands at the seam of one stands whole in the other."""
+"""Maximum field of view of an eye for one fisheye picture. Wider eyes get two with this field of view each: they
+overlap by 20 degrees, so that a person at the seam of one is whole in the other."""
 
 _BEND: Final = 0.5
-"""The bend of pictures for people at the rim, whom equidistant ones widen up to 1.6 times. People ahead have a fifth
-fewer samples along each side in it: already with 0.35, alpha's error in four stereo scenes grew by 3 to 20 percent."""
+"""Bend of the pictures for people at the rim, whom equidistant pictures widen up to 1.6 times. People ahead get a fifth
+fewer samples along each side: even with 0.35, alpha's error in four stereo scenes grew by 3 to 20 percent."""
 _REPEATED_SAMPLES: Final = 4
-"""Around the circle of bent pictures: people do not end where the picture does. 8, in pictures of 784 samples instead
-of 768, gave no more."""
+"""Samples of the rim repeated around the circle of bent pictures: people do not end where the picture does. 8, in
+pictures of 784 samples instead of 768, was no better."""
 _FRAMES_TOGETHER: Final = 4
-"""Frames whose answers a GPU maps back in one launch."""
+"""Frames whose estimates a GPU maps back in one launch."""
 BENT_PICTURES: Final = (_BEND, _REPEATED_SAMPLES)
-"""What bent pictures depend on."""
+"""Constants that bent pictures depend on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +56,20 @@ class FisheyeViews:
     size: tuple[int, int]
     """(height, width) of each fisheye picture."""
     bend: float = 0.0
-    """As ``Fisheye`` has it."""
+    """Bend, as in ``Fisheye``."""
     radius: float = 0.5
-    """The circle's, as a share of a picture's side; bent pictures repeat its rim at their borders, too."""
+    """Radius of the circle, as a share of a picture's side; bent pictures also repeat the rim at their borders."""
 
     @staticmethod
     def suit(lens: Lens | None, network: MattingNetwork) -> TypeGuard[Equirectangular | Fisheye]:
-        """True where a network sees an eye better in this way than as it is."""
+        """True if the network works better on fisheye pictures of the eye than on the eye itself."""
         return isinstance(lens, Equirectangular) or (isinstance(lens, Fisheye) and not network.recurrent)
 
     @classmethod
     def of_network(
         cls, lens: Equirectangular | Fisheye, network: MattingNetwork, eye_size: tuple[int, int]
     ) -> Self:
-        """The fisheye pictures as a network wants them, and an eye's own picture as fine as they are.
+        """The fisheye pictures in a network's format, and the eye's own picture with the same resolution.
 
         Args:
             lens: The eye's projection.
@@ -88,12 +88,12 @@ class FisheyeViews:
 
     @property
     def count(self) -> int:
-        """Fisheye pictures of each eye."""
+        """Number of fisheye pictures of each eye."""
         return _count(self.lens)
 
     @property
     def as_pictures(self) -> tuple[Fisheye, NetworkInput]:
-        """What each fisheye picture is: its lens, and how it is prepared."""
+        """Lens and format of each fisheye picture."""
         return _picture_lens(self), replace(self.eye, size=self.size)
 
     @property
@@ -110,7 +110,7 @@ class FisheyeViews:
         return replace(self, eye=replace(self.eye, size=(height, width)), size=size)
 
     def samples(self, steps: int, eyes: int) -> int:
-        """Samples of the fisheye pictures that some frames are shown as."""
+        """Number of samples in the fisheye pictures of some frames."""
         return steps * eyes * self.count * math.prod(self.size)
 
     def show(self, images: Any, *, memory: RecycledArrays | None = None) -> Any:
@@ -146,10 +146,10 @@ class FisheyeViews:
         return shown
 
     def take_back(self, estimates: Sequence[MatteEstimate]) -> list[MatteEstimate]:
-        """The network's answers about the fisheye pictures as some about the eyes, of the size of their own pictures.
+        """Map the network's estimates of the fisheye pictures back to the eyes, at the size of the eyes' own pictures.
 
-        Coefficients of a guided filter are mapped as alpha is: they say how alpha follows the picture at a place, and
-        the place moves. Those of a network's foreground, which nothing asks for, are left behind.
+        Coefficients of a guided filter are mapped like alpha: they say how alpha follows the picture at a place, and
+        the place moves. Those of a network's foreground, which nothing needs, are dropped.
 
         Args:
             estimates: Of one form and size, of one frame each.
@@ -201,18 +201,18 @@ def _fov_degrees(lens: Equirectangular | Fisheye) -> float:
 
 
 def _picture_lens(views: FisheyeViews) -> Fisheye:
-    """What each fisheye picture is: its circle, with the repeated rim around it."""
+    """The lens of each fisheye picture: its circle, with the repeated rim around it."""
     return Fisheye(_fov_degrees(views.lens), radius=(views.radius, views.radius), bend=views.bend)
 
 
 def _cameras(lens: Equirectangular | Fisheye) -> list[npt.NDArray[np.float64]]:
-    """Where the fisheye pictures look: ahead, and back."""
+    """Rotations of the fisheye pictures: ahead, and back."""
     return [turned(yaw_degrees=180.0 * number) for number in range(_count(lens))]
 
 
 @lru_cache(maxsize=16)
 def _maps_there(views: FisheyeViews, device: int | None) -> _Maps:
-    """For each fisheye picture the eye's samples to read."""
+    """For each fisheye picture, the samples of the eye to read."""
     lens, shown = views.lens, _picture_lens(views)
     across, down = _grid(views.size)
     # The rim is repeated: a black surround makes a thing of the whole circle, and cuts people who reach it.
@@ -242,7 +242,7 @@ _RIM_SAMPLES = 1.5
 
 
 def _read_at(places: Sequence[npt.NDArray[np.float64]], size: tuple[int, int]) -> tuple[Any, ...]:
-    """Places as fractions of a picture of (height, width), as ``remap`` reads them."""
+    """Convert places in fractions of a picture (height, width) to those that ``remap`` reads."""
     return tuple(
         (place.clip(0, 1) * count - 0.5).astype(np.float32)
         for place, count in zip(places, reversed(size), strict=True)
@@ -282,7 +282,7 @@ def _grid(size: tuple[int, int]) -> tuple[npt.NDArray[np.float64], npt.NDArray[n
 def _inside_circle(
     map_x: npt.NDArray[np.float32], map_y: npt.NDArray[np.float32], size: tuple[int, int]
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Places at the circle's border moved in by as much as bilinear reading looks over it."""
+    """Move places at the circle's border inwards by the reach of bilinear interpolation."""
     (height, width), moved = size, []
     across, down = (map_x + 0.5) / width * 2 - 1, (map_y + 0.5) / height * 2 - 1
     scale = np.minimum(1, (1 - 3 / min(size)) / np.maximum(np.hypot(across, down), 1e-6))

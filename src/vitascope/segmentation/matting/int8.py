@@ -1,7 +1,7 @@
 """RVM with its decoder in INT8 on the CPU, for one video: calibrated on some of its frames, checked on others.
 
-The encoder stays in FP32: with it in 8 bits, alpha is off by ten codes of 255 on some videos
-(``benchmarks/quantization.py``). What was made and measured is kept on disk, by the content of video and network.
+The encoder stays in FP32: in 8 bits, alpha is off by ten codes of 255 on some videos (``benchmarks/quantization.py``).
+The network and its measurements are stored on disk, by the content of video and network.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ if TYPE_CHECKING:  # onnx takes a tenth of a second to import, and few videos ne
 
 _log = logging.getLogger(__name__)
 _MEAN_CODES, _WORST_CODES = 1, 3
-"""Most codes of an 8-bit matte that alpha may be off, on average and in the worst frame."""
+"""Maximum error of alpha in codes of an 8-bit matte, on average and in the worst frame."""
 _PLACES = (1 / 6, 1 / 2, 5 / 6)
-"""Shares of the video at which frames are looked at: a video may begin in the dark."""
+"""Places, as shares of the video, from which frames are taken: a video may begin in the dark."""
 _SETTLING, _CALIBRATED, _COMPARED = 1, 3, 8
-"""Consecutive frames of each place."""
+"""Consecutive frames of each place: to settle the memory, to calibrate, and to compare."""
 _FEWEST = _SETTLING + _CALIBRATED + 4
 _ENTRIES = 9
-"""Pictures that ranges are taken from; each costs most of a second."""
+"""Number of pictures to calibrate on; each costs most of a second."""
 _WORTH_FRAMES = 300
-"""In a shorter video nobody gets the time back that calibrating takes."""
+"""Minimum frames of a video in which INT8 gains back the time that calibration takes."""
 _SOMEBODY = 1e-3
-"""Mean alpha of a frame from which on it shows somebody: without people every network is right."""
+"""Minimum mean alpha of a frame that shows somebody: without people, every network is right."""
 _CACHE_GB = 0.5
 
 
@@ -83,16 +83,16 @@ class Recorder:
 
     @property
     def name(self) -> str:
-        """The engine's."""
+        """The engine's name."""
         return self._engine.name
 
     @property
     def spec(self) -> EngineSpec:
-        """The network's."""
+        """The network's inputs and outputs."""
         return self._engine.spec
 
     def run(self, inputs: Any, outputs: Any = None, *, stream: int | None = None) -> Any:
-        """Remember, while it is switched on, and compute."""
+        """Record the inputs, while recording is on, and run the network."""
         if self.is_on:
             self.seen.append({name: np.array(array) for name, array in inputs.items()})
         return self._engine.run(inputs, outputs, stream=stream)
@@ -102,15 +102,15 @@ class Recorder:
         self._engine.close()
 
     def frames(self) -> dict[str, FloatArray]:
-        """Everything that was seen, by input, along the first axis."""
+        """All recorded inputs, by name, along the first axis."""
         return {name: np.concatenate([one[name] for one in self.seen]) for name in self.seen[0]}
 
 
 def int8_limits(*, speedup: float | None) -> QuantizationLimits:
-    """The gate of RVM's mattes.
+    """Accuracy and speed limits for RVM's mattes.
 
     Args:
-        speedup: Least FP32 time / INT8 time; None asks nothing.
+        speedup: Minimum FP32 time / INT8 time; None sets no limit.
     """
     from vitascope.gpu.toolkit.quantization.quantizer import QuantizationLimits
 
@@ -142,10 +142,10 @@ def int8_choice(
         store: Where networks lie.
 
     Returns:
-        None if nobody asks for it: no wish, a GPU, or another network than RVM.
+        None if INT8 does not apply: not requested, a GPU, or a network other than RVM.
 
     Raises:
-        EngineError: It was requested by name, and is not right for this video; the message has the figures.
+        EngineError: It was requested by name, but does not suit this video; the message has the figures.
         InputError: The video cannot be read.
     """
     is_rvm = loaded.settings.model.kind is None and network.name.startswith("rvm")
@@ -156,8 +156,8 @@ def int8_choice(
     if isinstance(found, Int8Choice):
         return found
     if asked:
-        raise EngineError(f"{video}: gpu.precision=int8 is not right for this video: {found}; take fp32")
-    return Int8Choice(None, f"FP32, though throughput prefers INT8: {found}")
+        raise EngineError(f"{video}: gpu.precision=int8 does not suit this video: {found}; use fp32")
+    return Int8Choice(None, f"FP32 instead of INT8: {found}")
 
 
 def int8_network(
@@ -184,7 +184,7 @@ def int8_network(
 
 
 class _Trial:
-    """Makes the decoder of one video, and measures it beside FP32."""
+    """Makes the INT8 decoder of one video, and compares it with FP32."""
 
     def __init__(
         self, loaded: LoadedSettings, video: Path, network: MattingNetwork, store: ModelStore
@@ -194,14 +194,14 @@ class _Trial:
         self._fisheye: FisheyeViews | None = None
 
     def decided(self, limits: QuantizationLimits) -> Int8Choice | str:
-        """The decoder, or why not in words."""
+        """The decoder, or the reason against it in words."""
         from vitascope.gpu.toolkit.quantization.quantizer import ModelQuantizer
 
         wanted = self._settings.video
         with self._open(wanted.start_seconds) as reader:
             info, count = reader.info, reader.expected_frame_count
         if limits.speedup is not None and count is not None and count < _WORTH_FRAMES:
-            return f"calibrating pays from {_WORTH_FRAMES} frames on, and there are {count}"
+            return f"calibration is worth its time from {_WORTH_FRAMES} frames on, and the video has {count}"
         vr = vr_of(info, wanted)
         regions = eye_regions(info.width, info.height, vr.layout)
         views, eye_size = (
@@ -221,13 +221,14 @@ class _Trial:
                 if len(run := self._pictures(place, views, shown)) >= _FEWEST
             ]
             if not runs:
-                return f"it is calibrated on {_FEWEST} frames and more, which the video has not"
+                return f"calibration needs at least {_FEWEST} frames, and the video has fewer"
             _log.info(
-                "calibrating INT8 on %s, once for this video: as long as some dozens of frames", self._video
+                "calibrating INT8 on %s, once for this video; takes as long as a few dozen frames",
+                self._video,
             )
             kept = self._made(runs, shown)
             if kept is None:
-                return "nobody can be seen in the frames that it would be measured on"
+                return "nobody is visible in the frames that it would be measured on"
             _keep(key, *kept)
         decoder, comparison = kept
         figures = (
@@ -248,7 +249,7 @@ class _Trial:
         )
 
     def _key(self, eyes: int, size: tuple[int, int]) -> str:
-        """What decides the pictures and the network; where a run ends does not."""
+        """Cache key, from all that decides the pictures and the network; the end of the run does not matter."""
         settings = self._settings
         parts = (
             __version__,
@@ -284,7 +285,7 @@ class _Trial:
         return np.empty((0,), np.float32)
 
     def _made(self, runs: Sequence[FloatArray], shown: NetworkInput) -> tuple[bytes, Comparison] | None:
-        """The quantised decoder, and what it is worth; None if no frame shows anybody."""
+        """The quantised decoder and its measurements; None if no frame shows anybody."""
         from vitascope.gpu.toolkit.quantization.quantizer import ModelQuantizer
         from vitascope.models.rvm.rvm import RvmNetwork, cut_official_graph
 
@@ -317,7 +318,7 @@ class _Trial:
     def _compared(
         self, reference: RvmNetwork, quantized: RvmNetwork, runs: Sequence[FloatArray], shown: NetworkInput
     ) -> Comparison | None:
-        """Alpha and time of both, frame by frame in turns, over frames that ranges were not taken from."""
+        """Compare both networks' alpha and time, frame by frame in turns, on frames not used for calibration."""
         from vitascope.gpu.toolkit.quantization.quantizer import Comparison
 
         errors: list[FloatArray] = []
@@ -330,7 +331,7 @@ class _Trial:
                 for shots, spent in zip(both, times, strict=True):
                     began = perf_counter()
                     (estimate,) = shots.run(picture[None], [at == 0])
-                    if at:  # the first settles the memory
+                    if at:  # the first frames settle the memory
                         spent.append((perf_counter() - began) * 1e3)
                     alphas.append(small_alpha(estimate, picture, shown))
                 if at >= _SETTLING + _CALIBRATED:
@@ -359,7 +360,7 @@ def _cache() -> CacheManager:
 
 
 def _kept(key: str) -> tuple[bytes, Comparison] | None:
-    """What an earlier run made and measured."""
+    """The decoder and measurements of an earlier run."""
     from vitascope.gpu.toolkit.quantization.quantizer import Comparison
 
     with suppress(OutputError), _cache() as cache:
@@ -373,6 +374,6 @@ def _kept(key: str) -> tuple[bytes, Comparison] | None:
 
 
 def _keep(key: str, decoder: bytes, comparison: Comparison) -> None:
-    with suppress(OutputError), _cache() as cache:  # a folder that cannot be written costs time alone
+    with suppress(OutputError), _cache() as cache:  # a folder that cannot be written only costs time
         cache.put(f"{key} decoder", decoder)
         cache.put(f"{key} figures", np.array(astuple(comparison), np.float64))

@@ -1,9 +1,9 @@
 """Prepares a network's memory at the start of a shot: warm-up on the first picture, and look-ahead.
 
-A network with memory doubts what it sees for the first time. So before its answers count it is shown the first picture
-a few times, small (``settle``); and where the frames that follow are there, they are shown to it from the last to the
-first (``look_ahead``), so that it has a past. Both make mistakes, and not the same: they miss people, and see some
-where nobody is. ``docs/decisions/0002-warm-up.md`` has what was measured.
+A network with memory is unsure of what it sees for the first time. So before its output counts, it is shown the first
+picture a few times, small (``settle``); and if the following frames are there, they are shown to it from the last to
+the first (``look_ahead``), so that it has a past. Both make mistakes, but different ones: they miss people, and see
+some where nobody is. ``docs/decisions/0002-warm-up.md`` has the measurements.
 """
 
 from __future__ import annotations
@@ -27,32 +27,33 @@ from vitascope.models.network import (
 from vitascope.segmentation.matting.estimates import small_alpha
 
 SETTLING_SIDE: Final = 384
-"""Longest side, in samples, of the picture that memory settles on."""
+"""Longest side, in samples, of the picture used for the warm-up."""
 LOOK_AHEAD_SIDE: Final = 512
-"""Longest side of the pictures that are looked at backwards: eight of them cost as much as 3.6 of 768."""
+"""Longest side, in samples, of the pictures that are shown backwards: eight of them cost as much as 3.6 of 768."""
 _CELLS = 32
-"""Along the longest side: two mattes differ by somebody where a cell does on the mean, not by the line of an edge."""
+"""Cells along the longest side: two mattes differ by a person if the mean of a cell differs, not just an edge."""
 _DIFFERENT = 0.2
 _SURE_AHEAD, _SURE_SETTLED = 0.8, 0.9
-"""Mean alpha of somebody whom one way alone sees, from which they are believed. On 28 clips with a truth those of the
-way back are there from 0.8 on (below, in two of nine), those of the first picture from 0.9 on at times, below never."""
+"""Minimum mean alpha of a person seen in only one of the two ways, look-ahead and warm-up, to be believed. On 28 clips
+with a truth, people seen backwards are real from 0.8 on (below, in two of nine); people seen in the first picture
+sometimes from 0.9 on, below never."""
 
 
 def settle(network: MattingNetwork, picture: Any, state: NetworkState, *, calls: int) -> list[MatteEstimate]:
     """Show a network with memory the first picture of a shot a few times.
 
-    It doubts what it sees for the first time: whole torsos are missing from the first frames of a shot. Shown the same
-    picture again it becomes sure, and on a small picture, where more of a body lies in what a feature sees, it becomes
-    sure of the right thing. So a larger picture is shrunk, and what the network remembers of it is stretched.
+    The network is unsure of what it sees for the first time: whole torsos are missing from the first frames of a shot.
+    Shown the same picture again it becomes sure; on a small picture, in which a feature covers more of a body, it
+    becomes sure of the right thing. So a larger picture is shrunk, and the resulting memory is enlarged.
 
     Args:
         network: Whose memory it is.
         picture: [1, E, 3, h, w] of one time step, as the network's ``infer`` takes it, NumPy or CuPy.
-        state: The stream's, which has seen nothing; changed in place.
+        state: The stream's empty state; changed in place.
         calls: How often; 0 leaves the state empty.
 
     Returns:
-        The last answer, about the shrunk picture; none without a call.
+        The last output, for the shrunk picture; none without a call.
 
     Raises:
         ModelError: As ``infer``.
@@ -69,18 +70,19 @@ def settle(network: MattingNetwork, picture: Any, state: NetworkState, *, calls:
 
 
 def settle_again(network: MattingNetwork, picture: Any, state: SpatialState) -> SpatialState:
-    """What is remembered once a picture in which much is new was shown small.
+    """Refresh the memory by showing a picture in which much is new at a small size.
 
-    Who comes out from behind what passes is seen late, and what passes is taken for them: memory says who was there.
-    On a smaller picture they are known sooner, and memory of that is what the picture itself is then matted with.
+    People who come out from behind a passing thing are found late, and the thing is taken for them, because the memory
+    says who was there. On a smaller picture they are recognised sooner, and the refreshed memory is then used for the
+    picture itself.
 
     Args:
         network: Whose memory it is; its pictures are [3, h, w].
         picture: [1, E, 3, h, w], as the network is shown it next, NumPy or CuPy.
-        state: What it remembers of the frames before; stays as it is.
+        state: Its memory of the previous frames; unchanged.
 
     Returns:
-        The memory to go on from; the same where the picture is small.
+        The memory to continue with; the same if the picture is small already.
 
     Raises:
         ModelError: As ``infer``.
@@ -97,7 +99,7 @@ def settle_again(network: MattingNetwork, picture: Any, state: SpatialState) -> 
 
 
 def settled_alpha(answers: list[MatteEstimate], picture: Any) -> FloatArray | None:
-    """Alpha of the picture that ``settle`` was given, out of its answers; None where it made no call.
+    """Alpha of the picture given to ``settle``, from its output; None if it made no call.
 
     Returns:
         float32 [E, h, w], 0..1, in the host's memory, no longer than ``SETTLING_SIDE``.
@@ -110,14 +112,14 @@ def look_ahead(
 ) -> tuple[SpatialState, FloatArray]:
     """Start a shot with a memory of its first frames, seen backwards.
 
-    Where this and the first picture by itself (``settle``) disagree, whoever is seen by one alone is believed if that
-    one is sure; elsewhere memory is the other's.
+    Where this and the warm-up on the first picture (``settle``) disagree, a person seen by only one of them is believed
+    if that one is sure; elsewhere the memory is the other's.
 
     Args:
         network: Its memory is a ``SpatialState``; its pictures are RGB 0..1, [3, h, w].
         pictures: [T, E, 3, h, w] the shot's first frames, NumPy or CuPy.
-        calls: How often the first picture is shown by itself; 0: not at all.
-        most: Frames of one call.
+        calls: How often the first picture is shown for the warm-up; 0: not at all.
+        most: Maximum frames of one call.
 
     Returns:
         The memory with which the first frame is to be matted; and that frame's alpha as seen on the way back, float32
@@ -149,7 +151,7 @@ def look_ahead(
 def _better_settled(
     settled: npt.NDArray[np.float32], ahead: npt.NDArray[np.float32]
 ) -> npt.NDArray[np.float32]:
-    """Where the settled memory is to be taken and not the one that looked ahead.
+    """Where the memory of the warm-up is better than that of the look-ahead.
 
     Args:
         settled: float32 [E, h, w], 0..1: the first frame's alpha of the one.
@@ -190,7 +192,7 @@ def _alpha(estimate: MatteEstimate, pictures: Any) -> npt.NDArray[np.float32]:
 
 
 def shrunk(pictures: Any, longest_side: int) -> Any:
-    """Pictures [T, E, 3, h, w] of the same dtype, no longer than that; each sample is the mean of what it covers."""
+    """Shrink pictures [T, E, 3, h, w] to a longest side, by area means, in the same dtype."""
     steps, eyes, _, height, width = pictures.shape
     scale = longest_side / max(height, width)
     if scale >= 1:

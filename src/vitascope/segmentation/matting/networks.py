@@ -27,7 +27,7 @@ FetchProgress = Callable[[str, int, int], None]
 
 _SELFIE: Final = ("selfie", "selfie-landscape")
 _SLOWER_THERE: Final = (
-    "selfie computes on the CPU: rvm, which --profile balanced fetches, is faster with this GPU, and better"
+    "selfie runs on the CPU: rvm is faster on this GPU, and better; --profile balanced downloads it"
 )
 
 
@@ -46,7 +46,7 @@ class NetworkFacts(Protocol):
 
     @property
     def recurrent(self) -> bool:
-        """True when it remembers frames."""
+        """True if it remembers frames."""
         ...
 
 
@@ -58,13 +58,13 @@ class ChosenNetwork(Generic[Network]):
     """A network, and why it was chosen."""
 
     network: Network
-    """Open in this process; of a run that is shared by several, what is known of it."""
+    """The network, open in this process; in a run shared by several processes, the facts known about it."""
     requested: str
-    """What ``model.name`` asked for."""
+    """The ``model.name`` that was requested."""
     note: str | None
-    """One line for the user when it is not what they would expect; None otherwise."""
+    """One line for the user if the choice may surprise them; None otherwise."""
     engine_reasons: tuple[str, ...] = ()
-    """Why it runs on its engine, one line each: what was passed over, and for what."""
+    """Why it runs on its engine, one line for each engine that was rejected."""
 
 
 class _Opened(NamedTuple):
@@ -72,7 +72,7 @@ class _Opened(NamedTuple):
 
     network: MattingNetwork
     reasons: tuple[str, ...] = ()
-    """One line each: what was passed over, and for what."""
+    """One line for each engine that was rejected, with the reason."""
 
 
 def open_network(
@@ -84,7 +84,7 @@ def open_network(
 ) -> ChosenNetwork[MattingNetwork]:
     """Open the network that the settings name, fetching it when needed.
 
-    ``auto`` is ``rvm``, or ``selfie`` when that can't be had; every other name is that network or an error.
+    ``auto`` is ``rvm``, or ``selfie`` if that is unavailable; every other name is that network or an error.
 
     Args:
         settings: The run's settings.
@@ -108,7 +108,7 @@ def open_network(
     try:
         return _chosen(_open_named("rvm", settings, store, device, progress), "auto")
     except ModelUnavailableError as error:
-        note = f"{error}; going on with selfie"
+        note = f"{error}; using selfie instead"
         return _chosen(_open_named("selfie", settings, store, device, progress), "auto", note)
 
 
@@ -119,8 +119,7 @@ def _chosen(opened: _Opened, requested: str, note: str | None = None) -> ChosenN
 def foresee_network(settings: Settings, store: ModelStore) -> str:
     """The network that ``open_network`` would open, in words; fetches nothing.
 
-    What is on this machine is verified, and an ONNX file of one's own opened and closed, so that what is wrong with
-    them shows now.
+    Files on this machine are verified, and an ONNX file of one's own is opened and closed, so that errors show now.
 
     Raises:
         UsageError: As ``open_network``.
@@ -137,7 +136,7 @@ def foresee_network(settings: Settings, store: ModelStore) -> str:
     if store.is_cached(name):
         store.path(name)
         return f"{name} (here)"
-    return f"{name} (would be fetched)" + (", else selfie" if model.name == "auto" else "")
+    return f"{name} (would be downloaded)" + (", else selfie" if model.name == "auto" else "")
 
 
 def open_first_network(store: ModelStore, *, threads: int, on_gpu: bool) -> MattingNetwork:
@@ -168,13 +167,13 @@ def _open_named(
             return _open_selfie(name, settings, store, device)
         case "rvm" | "rvm-resnet50":
             return _open_rvm(name, settings, store, device, progress)
-    raise AssertionError(f"{name} is in the catalogue, and nothing here opens it")
+    raise AssertionError(f"{name} is in the catalogue, but no code opens it")
 
 
 def _open_rvm(
     name: str, settings: Settings, store: ModelStore, device: Device, progress: FetchProgress | None
 ) -> _Opened:
-    # A file that is here is verified and never silently replaced: a damaged one is the user's to know about.
+    # A file on this machine is verified and never silently replaced: the user should know of damage.
     if store.is_cached(name):
         path = store.path(name)
     else:
@@ -238,7 +237,7 @@ def _custom_kind(settings: Settings) -> NetworkKind:
     model = settings.model
     if model.kind is None:
         raise UsageError(
-            f"{model.name}: say what the network puts out with --kind matte, binary, semantic or yolo-seg"
+            f"{model.name}: say what the network outputs with --kind matte, binary, semantic or yolo-seg"
         )
     return model.kind
 
@@ -246,7 +245,7 @@ def _custom_kind(settings: Settings) -> NetworkKind:
 def _refuse_kind(settings: Settings) -> None:
     model = settings.model
     if model.kind is not None:
-        raise UsageError(f"model.kind is for an ONNX file of your own; {model.name} says itself what it is")
+        raise UsageError(f"model.kind is for an ONNX file of your own; {model.name} does not need it")
 
 
 def _require_matting(name: str) -> None:
@@ -289,7 +288,7 @@ def _refuse_gpu_engine(settings: Settings) -> None:
     """
     backend = settings.model.backend
     if backend not in ("auto", "onnxruntime"):
-        raise UsageError(f"model.backend={backend} runs on a GPU, and this run computes on the CPU")
+        raise UsageError(f"model.backend={backend} runs on a GPU, but this run uses the CPU")
 
 
 def _refuse_int8(settings: Settings, *, name: str) -> None:
@@ -300,25 +299,25 @@ def _refuse_int8(settings: Settings, *, name: str) -> None:
     """
     if settings.gpu.precision == "int8":
         raise UsageError(
-            f"gpu.precision=int8: on the CPU RVM alone is quantised, and the network is {name}; leave it out, or "
-            "quantise a network of your own with ModelQuantizer (docs/quantization.md)"
+            f"gpu.precision=int8: on the CPU only RVM can be quantised, and the network is {name}; leave it out, "
+            "or quantise your own network with ModelQuantizer (docs/quantization.md)"
         )
 
 
 _MOST_FRAMES = 16
-"""Frames of one call for which engines are built, where they are built for sizes."""
+"""Maximum frames per call that engines are built for, if they are built for fixed sizes."""
 
 _INT8_FAILS = (
     "RVM in int8 fails the quantiser's gate: on some clips its matte is off by more than one code of 255 "
-    "(docs/quantization.md has the figures); take fp16 or mixed"
+    "(docs/quantization.md has the figures); use fp16 or mixed"
 )
 
 
 def _open_rvm_on_gpu(path: Path, *, name: str, settings: Settings, device: Device) -> _Opened:
-    """RVM on the engine that ``model.backend`` names; ``auto`` takes the first that is installed and right.
+    """Open RVM on the engine that ``model.backend`` names; ``auto`` takes the first that is installed and accurate.
 
     In order: our fused Triton kernels, PyTorch's operators, TensorRT, ONNX Runtime with its GPU providers, the CPU.
-    ``inductor`` is PyTorch compiled, which ``auto`` does not take: its fusion is slower than ours, and takes minutes to
+    ``auto`` does not use ``inductor``, which is PyTorch compiled: its fusion is slower than ours, and takes minutes to
     build.
 
     Args:
@@ -330,7 +329,7 @@ def _open_rvm_on_gpu(path: Path, *, name: str, settings: Settings, device: Devic
     Raises:
         EngineError: The engine that was requested failed, or gives wrong answers here.
         MissingDependencyError: It is not installed; the message names the package.
-        UsageError: The engine does not compute with ``gpu.precision``.
+        UsageError: The engine does not support ``gpu.precision``.
     """
     import cupy
 
@@ -363,16 +362,16 @@ def _open_rvm_on_gpu(path: Path, *, name: str, settings: Settings, device: Devic
         )
     if settings.gpu.precision == "int8" and chosen.name == "processor":
         chosen.engine.close()
-        raise EngineError(f"gpu.precision=int8: no engine here computes it: {'; '.join(chosen.reasons)}")
+        raise EngineError(f"gpu.precision=int8: no engine here supports it: {'; '.join(chosen.reasons)}")
     return _opened(chosen)
 
 
 def _open_custom_on_gpu(path: Path, *, kind: NetworkKind, settings: Settings, device: Device) -> _Opened:
-    """A user's ONNX file on the fastest engine that is installed and right, the CPU at worst.
+    """Open a user's ONNX file on the fastest engine that is installed and accurate; at worst on the CPU.
 
     Args:
         path: The file.
-        kind: What it puts out.
+        kind: The kind of its output.
         settings: The run's settings.
         device: A GPU.
 
@@ -389,7 +388,7 @@ def _open_custom_on_gpu(path: Path, *, kind: NetworkKind, settings: Settings, de
     model = settings.model
     if model.backend in ("triton", "torch", "inductor"):
         raise UsageError(
-            f"model.backend={model.backend} runs RVM alone; an ONNX file runs on onnxruntime or tensorrt"
+            f"model.backend={model.backend} runs only RVM; an ONNX file runs on onnxruntime or tensorrt"
         )
     with cupy.cuda.Device(device.index):
         chosen = choose_custom_network(
@@ -408,7 +407,7 @@ def _open_custom_on_gpu(path: Path, *, kind: NetworkKind, settings: Settings, de
 
 
 def _on_processor(network: MattingNetwork, *, settings: Settings, why: str) -> _Opened:
-    """A network that computes on the CPU, for frames on a GPU.
+    """Wrap a network that runs on the CPU, for frames on a GPU.
 
     Args:
         network: Any.
@@ -424,7 +423,7 @@ def _on_processor(network: MattingNetwork, *, settings: Settings, why: str) -> _
 
 
 def _opened(chosen: Chosen[MattingNetwork]) -> _Opened:
-    """The network, why it was chosen, and what became of kept engines."""
+    """The network, why it was chosen, and notes on stored engines."""
     return _Opened(chosen.engine, (*chosen.reasons, *engine_notes(chosen.engine)))
 
 
@@ -456,7 +455,7 @@ def _options(settings: Settings, device: Device) -> GpuOptions:
 
 
 def _fused_candidate(path: Path, name: str, settings: Settings, device: Device) -> Candidate[MattingNetwork]:
-    """Our fused kernels, compiled by Triton when they are first met."""
+    """Our fused kernels, compiled by Triton on first use."""
     precision = _precision(settings)
 
     def open_network() -> MattingNetwork:
@@ -464,7 +463,7 @@ def _fused_candidate(path: Path, name: str, settings: Settings, device: Device) 
             raise UsageError(_INT8_FAILS)
         if precision not in ("fp16", "mixed"):
             raise UsageError(
-                f"the fused kernels compute fp16 and mixed, not {precision}; take --backend torch"
+                f"the fused kernels support fp16 and mixed, not {precision}; use --backend torch"
             )
         from vitascope.models.rvm.fused_network import RvmFusedNetwork
 

@@ -12,10 +12,10 @@ from vitascope.gpu.interchange import to_numpy
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 
 _SEEN = 0.5
-"""Share of full alpha from which on somebody is there. RVM gives 0.32 of noise and 0.24 of moving gradients at most."""
+"""Share of full alpha from which on somebody is there. RVM gives at most 0.32 on noise and 0.24 on moving gradients."""
 _FIRST_WAIT_FRAMES = 16
-"""The host waits for the GPU's answer after so many frames, then after twice as many more, and so on: once for nearly
-every video, and ten times for an hour without people."""
+"""Frames before the host first waits for the GPU's result; then twice as many, and so on: once for nearly every video,
+and ten times for an hour without people."""
 
 
 class PeopleSeen:
@@ -24,12 +24,12 @@ class PeopleSeen:
     ``look_at_finished`` may be called by any thread, ``look_at_small`` and ``finish`` by one.
 
     Args:
-        is_anybody: True where nobody asks.
+        is_anybody: True to skip all checks.
     """
 
     def __init__(self, *, is_anybody: bool = False) -> None:
         self.is_anybody = is_anybody
-        """True once somebody was found; in mattes on a GPU, once the host waited for its answer."""
+        """True once somebody was found; for mattes on a GPU, once the host waited for the result."""
         self._most: Any = None
         """On the GPU: the largest alpha since the host last waited."""
         self._frames_since, self._wait_after = 0, _FIRST_WAIT_FRAMES
@@ -45,7 +45,7 @@ class PeopleSeen:
             self.is_anybody = True
 
     def look_at_small(self, alphas: Iterable[Any]) -> None:
-        """Look at the small mattes of the next frames; those on a GPU are looked at on the current stream.
+        """Check the small mattes of the next frames; those on a GPU are checked on the current stream.
 
         Args:
             alphas: NumPy or CuPy float [E, h, w], 0..1, one for each frame; not asked for once somebody was found.
@@ -64,7 +64,7 @@ class PeopleSeen:
             self.finish()
 
     def finish(self) -> None:
-        """Wait for the GPU's answer, if there is one to come."""
+        """Wait for the GPU's result, if one is pending."""
         if self._most is not None:
             self.is_anybody = self.is_anybody or bool(to_numpy(self._most).max() >= _SEEN)
             self._most, self._frames_since = None, 0

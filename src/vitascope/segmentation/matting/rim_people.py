@@ -1,6 +1,7 @@
 """Shows people at the rim of a VR180 eye in bent fisheye pictures, and those ahead in equidistant ones.
 
-Which is asked as a shot begins, and in a long one now and then, as for close-ups. One picture shows both eyes alike.
+The choice is made at the start of a shot, and in a long one at intervals, as for close-ups. Both eyes are always shown
+the same way.
 """
 
 from __future__ import annotations
@@ -20,27 +21,27 @@ from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
 from vitascope.vr.projection import OUTSIDE, Fisheye, reprojection_map
 
 RIM_DEGREES: Final = 65.0
-"""From the axis: beyond it lies the rim."""
+"""Angle from the axis beyond which the rim lies."""
 _SHARE: Final = 0.65
-"""The share of people's area that lies at the rim above which pictures are bent. Above it alpha's error falls nearly
-everywhere, also in places that it was not chosen on; below it, with somebody ahead, it often grows."""
+"""Share of people's area at the rim above which bent pictures are used. Above it, alpha's error falls nearly
+everywhere, also in places that it was not tuned on; below it, with somebody ahead, it often grows."""
 _STAYING_SHARE: Final = 0.55
-"""The share above which they stay so: a change costs what was remembered, and people do not stand still. Of people who
-walk along the rim the verdict changes more often with one bound than with two. A lower second bound makes changes
-rarer, but keeps pictures bent of which much lies below the first; between 0.45 and 0.65 mattes are equally good."""
+"""Share above which bent pictures stay in use: a change costs the memory, and people do not stand still. With people
+who walk along the rim, the choice changes more often with one bound than with two. A lower second bound makes changes
+rarer, but keeps bent pictures where much lies below the first; between 0.45 and 0.65 mattes are equally good."""
 _CELLS: Final = 96
-"""Along each side of the picture in which people are counted."""
+"""Samples along each side of the small picture in which people's area is counted."""
 _PERSON: Final = 0.5
 RIM_RULES: Final = (RIM_DEGREES, _SHARE, _STAYING_SHARE, _CELLS, _PERSON, *BENT_PICTURES)
-"""What mattes of a network that knows people at the rim depend on."""
+"""Constants that mattes of a network with bent pictures depend on."""
 
 
 class RimPeople:
-    """Which of two fisheye pictures a stream's eyes are shown as: bent ones while people stand at the rim.
+    """Chooses between two kinds of fisheye pictures for a stream: bent ones while people stand at the rim.
 
     Args:
-        usual: Equidistant, one of each eye.
-        agreement: Brings together the answers about two of them; None if each keeps its own.
+        usual: The equidistant pictures, one of each eye.
+        agreement: Makes the estimates of two eyes agree; None if each eye keeps its own.
     """
 
     def __init__(self, usual: FisheyeViews, agreement: StereoAgreement | None) -> None:
@@ -48,30 +49,30 @@ class RimPeople:
         bent = usual.bent
         self._bent = bent, None if agreement is None else replace(agreement, lens=bent.as_pictures[0])
         self.are_seen = False
-        """True while bent pictures are shown."""
+        """True while bent pictures are used."""
 
     @staticmethod
     def may_need(views: FisheyeViews) -> bool:
-        """False where an eye is no equirectangular one, or is shown as two pictures: nobody is at the rim of both."""
+        """False if an eye is not equirectangular, or is shown as two pictures: nobody is at the rim of both."""
         return not isinstance(views.lens, Fisheye) and views.count == 1
 
     @property
     def views(self) -> FisheyeViews:
-        """What eyes are shown as now."""
+        """The fisheye pictures in use."""
         return (self._bent if self.are_seen else self._usual)[0]
 
     @property
     def agreement(self) -> StereoAgreement | None:
-        """Brings together the answers about these."""
+        """Makes the estimates of the pictures in use agree."""
         return (self._bent if self.are_seen else self._usual)[1]
 
     @property
     def shown(self) -> NetworkInput:
-        """What the network is shown now."""
+        """Format of the network's picture at present."""
         return self.views.as_pictures[1]
 
     def would_be_seen(self, alpha: FloatArray) -> bool:
-        """Whether bent pictures are right from a frame on.
+        """True if bent pictures should be used from a frame on.
 
         Args:
             alpha: float32 [E, h, w], 0..1, of the frame as it is shown now, in the host's memory.
@@ -84,18 +85,18 @@ class RimPeople:
     def change(self, state: SpatialState, *, are_seen: bool) -> None:
         """Switch to the other pictures, and convert the network's memory.
 
-        That lies at the places of the other picture until the network has seen some frames. Moving it, or beginning
-        anew, was no better in four places with a truth.
+        The memory stays at the places of the other picture until the network has seen some frames. Moving or resetting
+        it was no better in four places with a truth.
         """
         state.stretch(self.shown.size)
         self.are_seen = are_seen
 
     def with_choice(self, memory: list[FloatArray]) -> list[FloatArray]:
-        """What the network remembers, and which pictures are shown: what a run that goes on has to know."""
+        """The network's memory, and which pictures are in use: the state for a run that continues."""
         return [*memory, np.array([self.are_seen], np.float32)] if memory else []
 
     def go_on_from(self, memory: Sequence[FloatArray]) -> Sequence[FloatArray]:
-        """Take over from an earlier run.
+        """Continue an earlier run.
 
         Args:
             memory: As ``with_choice`` gives it.

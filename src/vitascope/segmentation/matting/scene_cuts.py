@@ -14,52 +14,56 @@ import numpy as np
 import numpy.typing as npt
 
 Luma = npt.NDArray[np.float32]
-"""[rows, columns], 0..1: the means of a picture's tiles."""
+"""[rows, columns], 0..1: mean luma of a picture's tiles."""
 
 LOOK_AHEAD_FRAMES: Final = 3
-"""A flash of that many frames is over then, and the picture is as before."""
+"""Frames after a possible cut that are waited for: after a flash of up to so many frames the picture is as before."""
 
 # All fitted on benchmarks/shot_quality, on seeds that its rows leave out (below 200).
 _LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 _BLOCK_TILES = 9
 _REACH_TILES = 5
-"""A tenth of the picture: how far a block may have moved from one frame to the next."""
+"""Search radius for a block from one frame to the next, in tiles: a tenth of the picture."""
 _FLAT = 0.02
-"""Standard deviation below which a picture or a block has no structure to compare."""
+"""Standard deviation below which a picture or a block has too little structure to compare."""
 _CLEAR = 0.5
-"""By how much a contrast must exceed that to be beyond doubt, as a share of it."""
+"""By how much a contrast must exceed ``_FLAT`` to be beyond doubt, as a share of it."""
 _DARK = 0.08
-"""Mean brightness."""
+"""Mean brightness, 0..1, below which a picture is dark."""
 _BLOWN_OUT, _MOST_BLOWN_OUT = 0.93, 0.2
 _BLOWN_OUT_SHARE = 0.5
-"""The part of a picture from which all of it counts as blown out."""
+"""Share of blown-out tiles from which on the whole picture counts as blown out."""
 _LEAST_KNOWN, _WELL_KNOWN = 0.2, 0.5
-"""Shares of the blocks that can be compared: below the first they tell nothing, up to the second in proportion."""
+"""Shares of comparable blocks: below the first they tell nothing; from there up to the second they count in
+proportion."""
 _SUSPICIOUS = 0.06
-"""Mean difference, in standard deviations of the picture, from which a second look is worth its time."""
+"""Mean difference between frames, in standard deviations of the picture, from which a closer comparison is worth its
+time."""
 _HARDLY_NEW = 0.05
 _MOTION_WEIGHT = 2.0
 _FAST = 0.1
-"""Newness from frame to frame of a camera that is swung about."""
+"""Newness from frame to frame above which the camera is being swung."""
 _FLASHES_FRAMES = 8
-"""Several flashes one upon the other."""
+"""Maximum length of several flashes in a row, in frames."""
 MUCH_NEW: Final = 0.18
-"""Newness of a frame that goes on with a shot, from which on much is new: who comes out from behind what passes. On
-clips of ``benchmarks/matte_quality`` it is 0.2 to 0.4 then, of people who cross 0.2 at times, else less; in four films
-of people 0.1 at most."""
+"""Newness of a frame within a shot from which on much is new, as when people come out from behind a passing thing. On
+clips of ``benchmarks/matte_quality`` it is then 0.2 to 0.4, sometimes 0.2 for people who cross, else less; in four
+films of people 0.1 at most."""
 _LARGE = 0.3
-"""A change that needs no further witness; smaller ones stand out against all motion before them, or do not count."""
+"""Newness of a change that needs no further evidence; a smaller one must stand out against all motion before it."""
 _STEPS_REMEMBERED = 12
 _OTHER_LIGHT = 1.25
-"""How much lighter half of the tiles have become: light is everywhere, and somebody else in one place."""
+"""Ratio of brightness that at least half of the tiles must reach for a change of light: light is everywhere, another
+person is in one place."""
 _DISSOLVE_CONTRAST = 0.35
 _DISSOLVE_FRAMES = (8, 16, 24)
 _COMPARED_AS_A_RULE = (1, *_DISSOLVE_FRAMES)
 _DISSOLVE_CHANGE, _DISSOLVE_UNMATCHED, _DISSOLVE_PROGRESS = 0.5, 0.3, 0.1
 _DISSOLVE_MISFIT, _MOST_DISSOLVE_MISFIT = 0.3, 0.4
-"""What a mixture may lack: a camera that moves adds to it; the more has no counterpart, the more is allowed."""
+"""Maximum misfit of a mixture in a dissolve, and its upper limit: a moving camera adds to it; the more has no
+counterpart, the more is allowed."""
 _DISSOLVE_STEP = 0.25
-"""The most that may come in one frame: a lamp comes at once."""
+"""Maximum step of a dissolve in one frame: a lamp is switched on at once."""
 _QUIET_FRAMES, _QUIET_AFTER_DISSOLVE = 10, 24
 
 
@@ -86,7 +90,7 @@ class _Picture:
     """Standard deviation."""
     is_blown_out: bool
     apart: dict[int, float]
-    """Mean absolute difference to the frames that many before it, for those that are compared as a rule."""
+    """Mean absolute difference to the frames so many before it, for those that are usually compared."""
 
     @property
     def is_dark(self) -> bool:
@@ -100,7 +104,7 @@ class _Picture:
 
     @cached_property
     def blocks(self) -> list[_Block]:
-        """All of it, row by row: looked at once, however many pictures it is compared with."""
+        """All blocks, row by row; computed once, however many pictures it is compared with."""
         rows, columns = _borders(self.luma.shape[0]), _borders(self.luma.shape[1])
         samples = np.diff(rows) * np.diff(columns).T
 
@@ -129,21 +133,21 @@ class _Picture:
 class SceneCutDetector:
     """Decides for each frame of a stream whether it starts a shot, using only small pictures.
 
-    Structure is compared, not colour: each block of a picture is searched for near its place in another picture, by
-    correlation, which knows neither brightness nor contrast. The share of blocks without a counterpart is how much is
-    new. A frame begins a shot when it and the frames after it are new to *all* of the last frames before it (after a
-    flash the picture is as before), by more than twice what is new from frame to frame on either side (a pan, people
-    who run). Between two frames that stand still, a person who is suddenly somewhere else is enough.
+    Structure is compared, not colour: each block of a picture is searched for near its place in another picture by
+    correlation, which ignores brightness and contrast. Newness is the share of blocks without a counterpart. A frame
+    begins a shot if it and the frames after it are new to *all* of the last frames before it (after a flash the picture
+    is as before), by more than twice the newness from frame to frame on either side (a pan, running people). Between
+    two frames that stand still, a person who is suddenly somewhere else is enough.
 
-    A dissolve is found while it lasts: the frames of the last third of a second, up to a second, mix their first and
-    their last, more and more of the last, and these two have little in common. Fades are found where the next picture
-    appears: black is like everything.
+    A dissolve is found while it lasts: the frames of the last third of a second, up to a second, are mixtures of their
+    first and their last frame, with more and more of the last, and these two have little in common. A fade is found
+    where the next picture appears, as black resembles everything.
 
-    Only frames that may begin a shot wait for the frames after them, three at most; decisions do not depend on how
-    frames are gathered. Not thread-safe.
+    Only frames that may begin a shot wait for later frames, three at most; decisions do not depend on how frames are
+    batched. Not thread-safe.
 
     Args:
-        threshold: Share of the picture that must be new, 0 to 1, motion taken off; 0 finds nothing.
+        threshold: Minimum newness of a cut, apart from motion, 0 to 1; 0 switches detection off.
     """
 
     def __init__(self, threshold: float) -> None:
@@ -155,14 +159,15 @@ class SceneCutDetector:
         """Frames without structure since the last one of ``_before``."""
         self._steps: deque[float] = deque(maxlen=_STEPS_REMEMBERED)
         self._step: float | None = None
-        """Newness of the frame that waits first; None until it is compared."""
+        """Newness of the first waiting frame; None until it is compared."""
         self.much_is_new: list[bool] = []
-        """True where much is new, motion aside: for each frame that ``see`` or ``finish`` decided last, in order."""
+        """True where much is new, apart from motion: for each frame that ``see`` or ``finish`` decided last, in
+        order."""
         self._number = 0
         self._quiet_until = LOOK_AHEAD_FRAMES
         self._seen_count = 0
         self._rows: npt.NDArray[np.float32] | None = None
-        """[frames, samples]: the last ones' luma."""
+        """Luma of the last frames, [frames, samples]."""
 
     def see(self, tiles: npt.NDArray[np.float32]) -> list[list[bool]]:
         """Look at the next frames.
@@ -186,14 +191,15 @@ class SceneCutDetector:
         return decided
 
     def finish(self) -> list[bool]:
-        """Decide of the frames that still wait, because no more come."""
+        """Decide on the frames that still wait, at the end of the stream."""
         self.much_is_new = []
         return self._decisions(is_last=True)
 
     def _pictures(self, tiles: npt.NDArray[np.float32]) -> list[_Picture]:
-        """In as few calls as can be: in each, NumPy lets go of the interpreter, and waits for it again.
+        """Summarise the pictures in as few NumPy calls as possible.
 
-        On a GPU the other stages want it, too, and a call takes less time than its turn.
+        Each call releases the interpreter and waits for it again. On a GPU the other stages need it, too, and a call
+        takes less time than its turn.
         """
         count, _, *size = tiles.shape
         rows: npt.NDArray[np.float32] = np.matmul(_LUMA, tiles.reshape(count, 3, -1))
@@ -268,13 +274,13 @@ class SceneCutDetector:
         return motion
 
     def _stands_out(self, last: _Picture, here: _Picture, step: float, motion: float) -> bool:
-        """False where no frame to come could make a cut of it."""
+        """False if no later frame could make it a cut."""
         if step - _MOTION_WEIGHT * motion < self._threshold:
             return False
         return step >= _LARGE or (self._number >= self._quiet_until and not _is_lit_otherwise(last, here))
 
     def _is_new_to_all(self, last: _Picture, here: _Picture, step: float, motion: float) -> bool:
-        """True where all that follows is new to all before it, beyond the motion of either."""
+        """True if all later frames are new to all earlier ones, beyond the motion of either."""
         to_come = list(self._waiting)[1 : 1 + LOOK_AHEAD_FRAMES]
         after = [one for one in to_come if one.has_structure == here.has_structure]
         if not after and (step < _LARGE or any(one.is_blown_out for one in to_come)):
@@ -335,7 +341,7 @@ class SceneCutDetector:
 
 
 def _is_lit_otherwise(first: _Picture, second: _Picture) -> bool:
-    """True where light changed enough to change shadows, too."""
+    """True if the light changed so much that shadows changed, too."""
     ratio = float(np.median((second.luma + 0.01) / (first.luma + 0.01)))
     return max(ratio, 1 / ratio) > _OTHER_LIGHT
 

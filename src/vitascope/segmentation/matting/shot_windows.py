@@ -10,13 +10,13 @@ from vitascope.segmentation.matting.batch import Batch
 
 
 class ShotBeginnings:
-    """Lets batches through; where a shot begins near the end of one, the rest waits for the frames that follow.
+    """Passes batches on; if a shot begins near the end of one, its frames wait for those that follow.
 
-    So every batch that comes out and begins a shot has the shot's first ``frames`` frames, or all that it has. What is
-    held back is less than that, whatever the size of batches.
+    So every output batch that begins a shot has the shot's first ``frames`` frames, or all that it has. Fewer frames
+    than that are held back, whatever the size of batches.
 
     Args:
-        frames: First frames of a shot that shall come together; 0 and 1 hold nothing back.
+        frames: First frames of a shot that must come together; 0 and 1 hold nothing back.
     """
 
     def __init__(self, frames: int) -> None:
@@ -66,17 +66,18 @@ class ShotBeginnings:
 
 WINDOW_FRAMES: Final = 24
 FOLLOWING_FRAMES: Final = 8
-"""How many of the shot's next frames the way back begins with: after about six a network with memory knows a person."""
+"""Number of the shot's next frames with which the backward pass begins: a network with memory knows a person after
+about six."""
 _FEWEST_HELD = 2 * FOLLOWING_FRAMES
 _MOST_BYTES = 1 << 30
-"""Held at a time, if that is enough for the fewest: frames of 8K with 10 bits are 100 MB each."""
+"""Maximum bytes held at a time, if they are enough for the fewest frames: frames of 8K with 10 bits are 100 MB each."""
 
 
 class ShotWindows:
     """Holds frames back until a window of a shot is complete, and the frames after it.
 
-    Every batch that comes out lies in one shot, and all but the last of a shot are of the same length, counted from its
-    beginning: mattes do not depend on how frames come. What is held back is a window and what follows, however long
+    Every output batch lies in one shot, and all but the last of a shot have the same length, counted from its
+    beginning: mattes do not depend on how frames are batched. One window and the frames after it are held, however long
     the video is.
     """
 
@@ -98,7 +99,7 @@ class ShotWindows:
         return self._let_out(is_end=False)
 
     def flush(self) -> list[Batch]:
-        """No more frames follow: what is left, of a shot that may be cut short."""
+        """Return the remaining frames at the end, of a shot that may be cut short."""
         left = self._let_out(is_end=True)
         for window in left:
             window.is_cut_short = True
@@ -121,7 +122,7 @@ class ShotWindows:
         return windows
 
     def _taken(self, count: int) -> list[Batch]:
-        """The first frames of what is held, in the batches that they came in, which are held no longer."""
+        """Take the first held frames, in the batches that they came in, and stop holding these."""
         taken: list[Batch] = []
         while count:
             batch = self._held.pop(0)

@@ -1,9 +1,9 @@
 """Makes left and right mattes agree: where both eyes show the same part of a person, both get the mean.
 
-A network mattes each eye by itself, and errs in each its own way; a viewer sees the difference as a shimmer around
-people. So the disparity of people is found on the network's small pictures, first coarsely among all that may be,
-then ever more finely around it, and the eyes' answers are averaged along it. What one eye alone sees keeps its own
-answer: there the disparities of the two eyes contradict each other, or their colors do.
+A network mattes each eye separately, with different errors in each; viewers see the difference as a shimmer around
+people. So the disparity of people is found on the network's small pictures, first coarsely over the whole possible
+range, then more and more finely, and the eyes' estimates are averaged along it. What only one eye sees keeps its own
+estimate: there the two eyes' disparities or colours contradict each other.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ from vitascope.vr.projection import Equirectangular, Fisheye, Lens
 from vitascope.vr.stereo import disparity_curves
 
 _COARSE, _FINE = 4, 2
-"""By how much the first pictures that disparities are looked for in are smaller than the network's."""
+"""Factors by which the first two pictures used to find disparities are smaller than the network's."""
 _COARSE_RADIUS, _FINE_RADIUS, _FINEST_RADIUS = 3, 4, 6
 _LEAST_DISPARITY, _MOST_DISPARITY = -0.01, 0.17
-"""Radians, where the lens is known: from eyes that squint a little to 0.38 m away."""
+"""Range of disparities in radians, where the lens is known: from slightly squinting eyes to 0.38 m away."""
 _FLAT_DISPARITIES = -0.04, 0.08
-"""Shares of the picture's width, where nothing is known of the lens: behind the screen to near before it."""
+"""Range of disparities as shares of the picture's width, where the lens is unknown: from behind the screen to close in
+front of it."""
 _FINE_STEPS = (-2.0, -1.0, 0.0, 1.0, 2.0)
 _FINEST_STEPS = (-0.5, -0.25, 0.0, 0.25, 0.5)
 """The same, in the pictures in which eyes are brought together, and their radius in the network's samples. Disparities
@@ -51,7 +52,7 @@ network's pictures (six clips of ``benchmarks/vr_stereo``, seeds 51 to 53). A st
 Kanade, 1981) after it came no nearer, nor did smoothing that trusts places with more to see.
 """
 _FLAT_RADIUS = 7
-"""That of flat eyes, in fine samples."""
+"""Radius of the window for flat eyes, in fine samples."""
 _START_SHARE, _START_SPACING, _START_RIM = 0.3, 3, 3
 """How fine disparities of flat eyes are smoothed before: as ``_SMOOTH_SHARE``, as ``smooth_disparity`` has it, and as
 far around people, in fine samples. A window then follows the shape of people, and shows two of them side by side. Flat
@@ -64,25 +65,25 @@ two people who are close together, and tells one disparity. Then windows and ste
 shows both people again. With it the eyes of VR180 in ``quality`` were 4 to 11 % nearer to each other in three scenes of
 ``benchmarks/vr_stereo`` (crowd, hide, touch; seed 51); wider reach gave no more."""
 _SOMEBODY = 0.1
-"""Alpha from which somebody is there whose disparity others may try."""
+"""Minimum alpha of a person whose disparity neighbours may try."""
 _UNKNOWN = -1.0
-"""Stands for a disparity, or for its opposite, where nobody is: less than all that is tried."""
+"""Placeholder for a disparity, or its opposite, where nobody is: lower than any that is tried."""
 _TRUSTED_MEAN, _MOST_MEAN = 0.026, 0.034
-"""Misfit along people up to which matches are believed, and from which none is: on synthetic clips it was 0.006 to
-0.018, and 0.035 to 0.09 with the eyes exchanged."""
+"""Misfit along people up to which matches are fully trusted, and from which on not at all: on synthetic clips it was
+0.006 to 0.018, and 0.035 to 0.09 with the eyes exchanged."""
 _CLIPPED_MISFIT = 0.06
-"""What counts of a window's misfit in that mean."""
+"""Maximum misfit of a window that counts in that mean."""
 _SMOOTH_SHARE = 0.15
-"""Half samples of the coarse pictures by which disparities of one thing differ."""
+"""Difference between disparities of one thing, in half samples of the coarse pictures."""
 _LOOKED_AT = _COARSE_RADIUS + 3
-"""Coarse samples that windows and smoothing look around people."""
+"""Margin around people that windows and smoothing need, in coarse samples."""
 _NOBODY = 1 / 512
-"""Alpha up to which nobody is there."""
+"""Maximum alpha of an empty sample."""
 _TOLERANCE, _FLAT_TOLERANCE = 1.0, 0.7
 """Half samples of the coarse pictures by which disparities that belong together may differ, and of flat eyes: with 1,
 alpha's error where people hide one another was up to 1 % larger (seed 51)."""
 _FRAMES_TOGETHER = 4
-"""Frames whose eyes a GPU brings together at once: a launch by itself takes longer than what it launches."""
+"""Frames whose eyes a GPU makes agree at once: launching one frame takes longer than computing it."""
 _NO_DEPTH = 0.1
 """The same, of the mean disparity along outlines up to which both eyes show one picture: then none is believed."""
 AGREEMENT_RULES: Final = (
@@ -100,26 +101,26 @@ AGREEMENT_RULES: Final = (
     ),
     MATCHING_RULES,
 )
-"""What mattes of two eyes depend on."""
+"""Constants that mattes of two eyes depend on."""
 
 
 @dataclass(frozen=True, slots=True)
 class StereoAgreement:
-    """Brings the two eyes' answers of one stream together.
+    """Makes the two eyes' estimates of one stream agree.
 
-    Answers about the pictures are what is brought together, so these are what ``lens`` and ``wanted`` describe: fisheye
-    pictures of equirectangular eyes are compared as such.
+    It works on estimates of the network's pictures, which ``lens`` and ``wanted`` describe: equirectangular eyes are
+    compared as fisheye pictures.
     """
 
     lens: Lens | None
-    """Projection of each picture; None where nothing is known of it, and for flat ones, too."""
+    """Projection of each picture; None for flat or unknown ones."""
     wanted: NetworkInput
-    """How each picture is prepared."""
+    """Format of each picture."""
     right_eye_first: bool = False
 
     @classmethod
     def of_eyes(cls, lens: Lens | None, wanted: NetworkInput, *, right_eye_first: bool) -> Self:
-        """For pictures of eyes; only a lens that bends the way of a nearing thing makes a difference.
+        """Make the agreement for pictures of eyes; only a lens that bends a nearing thing's path matters.
 
         Args:
             lens: Their projection, as far as it is known.
@@ -129,7 +130,7 @@ class StereoAgreement:
         return cls(lens if isinstance(lens, Equirectangular | Fisheye) else None, wanted, right_eye_first)
 
     def agree(self, estimates: Sequence[MatteEstimate], images: Sequence[Any]) -> list[MatteEstimate]:
-        """What both eyes say together of some frames, in the form of ``estimates``.
+        """Estimates of some frames with both eyes in agreement, in the form of ``estimates``.
 
         Of their planes alpha's alone, or all of them where nobody has an outline. Coefficients are brought together at
         the size of ``images`` where that is larger, and are of that size then: they draw the mattes of two eyes from
@@ -267,7 +268,7 @@ class StereoAgreement:
     def _geometries(
         self, size: tuple[int, int], full_size: tuple[int, int], *, device: int | None
     ) -> list[_Geometry]:
-        """Where the other eye shows each sample: of the coarse and fine pictures, by the network's size, and of all."""
+        """Places of samples in the other eye: for coarse and fine pictures, by the network's size, and for all."""
         height, width = fine = _smaller(size, _FINE)
         coarse = (-(-height * _FINE // _COARSE), -(-width * _FINE // _COARSE))
         full = _enlarged_geometry(self, size, full_size, device)
@@ -338,14 +339,14 @@ class StereoAgreement:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Geometry:
-    """Where the other eye shows each sample, at one size of picture."""
+    """Place of each sample in the other eye, at one size of picture."""
 
     curves: Any
-    """As ``match_eyes`` takes them."""
+    """Curves for ``match_eyes``."""
     shown: Any
     """float32 [2, h, w]: 1 where the other eye looks, however near a thing is."""
     samples_per_disparity: float
-    """Straight ahead."""
+    """Samples per unit of disparity, straight ahead."""
 
     def part(self, box: _Box) -> _Geometry:
         """The same, for a part of the pictures."""
@@ -361,7 +362,7 @@ class _Geometry:
 
 
 def _with_nearer(found: Any, small: Any, smaller: Any, fine: _Geometry, *, step: float) -> Any:
-    """Disparities at the fine size; beside somebody nearer, theirs where it fits better.
+    """Refine disparities to the fine size; beside a nearer person, theirs is taken where it fits better.
 
     Args:
         found: float32 [2 * N, h, w]: disparities at the coarse size.
@@ -395,7 +396,7 @@ def _with_nearer(found: Any, small: Any, smaller: Any, fine: _Geometry, *, step:
 
 
 def _smooth_near_people(found: Any, alpha: Any, *, step: float, nobodys: float) -> Any:
-    """Disparities with the shape of people, who are wider than windows; where nobody is they are of no use to others.
+    """Smooth disparities to the shape of people, who are wider than windows; disparities of empty places are ignored.
 
     Args:
         found: float32 [2 * N, h, w].
@@ -440,7 +441,7 @@ def _near_people(alpha: npt.NDArray[np.float32], multiples: Sequence[int]) -> _B
 
 
 def _scaled(box: _Box, down: Fraction | int, across: Fraction | int) -> _Box:
-    """The same part in a picture that is as many times as high and as wide."""
+    """Scale a part to a picture that is so many times as high and as wide."""
     *_, rows, columns = box
     assert isinstance(rows, slice)  # rows and columns come last
     assert isinstance(columns, slice)
@@ -451,7 +452,7 @@ def _scaled(box: _Box, down: Fraction | int, across: Fraction | int) -> _Box:
 
 
 def _smaller(size: tuple[int, int], times: int) -> tuple[int, int]:
-    """A size (height, width) of so many times fewer samples each way."""
+    """A size (height, width), reduced by a factor each way."""
     height, width = size
     return max(height // times, 1), max(width // times, 1)
 
@@ -483,7 +484,7 @@ def _geometry(agreement: StereoAgreement, size: tuple[int, int], device: int | N
 def _enlarged_geometry(
     agreement: StereoAgreement, size: tuple[int, int], full_size: tuple[int, int], device: int | None
 ) -> _Geometry:
-    """That of larger pictures, from the network's: it is smooth; to compute it takes seconds and a gigabyte."""
+    """Enlarge the network's geometry, which is smooth: computing a larger one takes seconds and a gigabyte."""
     if size == full_size:
         return _geometry(agreement, size, device)
     known = _geometry(agreement, size, None)  # enlarged by a GPU, another stream might read it too early
@@ -501,7 +502,7 @@ def _last(planes: Any) -> Any:
 
 
 def _pairs(estimate: MatteEstimate, frames: int = 1) -> list[slice]:
-    """Where the pictures lie that show one part of both eyes, one frame's after the other's."""
+    """Slices of the pictures that show one part of both eyes, frame by frame."""
     count = estimate.eye_count // (2 * frames)
     return [slice(number, None, count) for number in range(count)]
 
@@ -534,10 +535,10 @@ def _device_of(array: Any) -> int | None:
 
 
 def _falling(value: Any, first: float, last: float) -> Any:
-    """From 1 at ``first`` and below to 0 at ``last`` and above."""
+    """Ramp from 1 at ``first`` and below to 0 at ``last`` and above."""
     return ((last - value) / (last - first)).clip(0, 1)
 
 
 def _has_outline(alpha: npt.NDArray[np.float32]) -> bool:
-    """False where there is nobody, or nothing but people: any two eyes agree on that."""
+    """False if there is nobody, or nothing but people: any two eyes agree on that."""
     return bool(((alpha > 0.02) & (alpha < 0.98)).any())

@@ -50,7 +50,7 @@ from vitascope.vr.stereo import eye_regions
 
 @dataclass(frozen=True, slots=True)
 class MattingOptions:
-    """Settings of mattes, in plain values."""
+    """Settings of mattes, as plain values."""
 
     edges: EdgeOptions = field(default_factory=EdgeOptions)
     decontaminate: bool = False
@@ -59,10 +59,10 @@ class MattingOptions:
     warm_up_frames: int = 3
     """How often a recurrent network sees the first picture of a shot before its answer counts."""
     look_ahead_frames: int = 0
-    """First frames of a shot that wait for one another, so that a network with a memory in the plane can see them
-    backwards before the first is matted; 0, as live, holds nothing back."""
+    """First frames of a shot that are collected, so that a network with a spatial memory can see them backwards before
+    the first is matted; 0, as in live runs, holds nothing back."""
     has_close_ups: bool = False
-    """A network with a memory in the plane is shown smaller pictures while people fill them, see ``CloseUps``."""
+    """True to show a network with a spatial memory smaller pictures while people fill them, see ``CloseUps``."""
     inference: InferenceSettings = field(default_factory=InferenceSettings)
 
     @property
@@ -136,7 +136,7 @@ class StreamMatting:
         self.cut_pts: list[int] = []
         """pts of the frames that began a new shot, so far."""
         self.told_cuts: Callable[[Frame], bool] | None = None
-        """Tells whether a shot begins with the next frame, where others find that; None: it is looked for here."""
+        """Tells whether a shot begins with the next frame, if another stage finds cuts; None: cuts are found here."""
         eye_size = upright_size(self.regions[0].size, rotation_degrees)
         known = None if cache is None or not cache.is_complete else cache.network_input
         self._fisheye: FisheyeViews | None = None
@@ -203,13 +203,13 @@ class StreamMatting:
         self._undecided: Batch | None = None
         self._decided: list[bool] = []
         self._much_is_new: list[bool] = []
-        """For each frame that is decided."""
+        """True where much is new, for each decided frame."""
         self._smoother = AlphaSmoother(options.temporal_smoothing)
         self._smoothed_shot = 0
 
     @property
     def picture_bytes(self) -> int:
-        """What the network is shown of a frame takes, with the eyes' own pictures that fisheye ones are made of."""
+        """Bytes of a frame's pictures for the network, and of the eyes' own that fisheye ones are made from."""
         samples = 3 * prod(self.network_input.size)
         if self._fisheye is not None:
             samples += 3 * self._fisheye.samples(1, 1)
@@ -239,7 +239,7 @@ class StreamMatting:
         return batch
 
     def infer(self, batches: Sequence[Batch]) -> list[Matted]:
-        """Notice scene cuts, and run the network over consecutive frames; a cut inside the batch splits it.
+        """Find scene cuts, and run the network over consecutive frames; a cut inside the batch splits it.
 
         Args:
             batches: In order; their tiles are in the host's memory.
@@ -261,7 +261,7 @@ class StreamMatting:
         return matted
 
     def infer_rest(self) -> list[Matted]:
-        """The frames that wait for others, because no more come."""
+        """Matte the waiting frames at the end of the stream."""
         matted = self._decide_rest()
         for batch in self._beginnings.flush():
             matted += self._matted(batch)
@@ -276,7 +276,7 @@ class StreamMatting:
         return self._infer_decided(self._undecided)
 
     def _notice_cuts(self, batch: Batch) -> None:
-        """Add to what is decided, frame by frame."""
+        """Decide frame by frame where shots begin."""
         if self.told_cuts is not None:
             self._decided += map(self.told_cuts, batch.frames)
             self._much_is_new += [False] * len(batch)
@@ -290,7 +290,7 @@ class StreamMatting:
         self._much_is_new += self._cuts.much_is_new if self._waits else [False] * len(batch)
 
     def _infer_decided(self, batch: Batch) -> list[Matted]:
-        """Matte the frames of which is known whether a shot begins with them; the others wait."""
+        """Matte the frames for which it is known whether a shot begins; the others wait."""
         count = len(self._decided)
         starts, self._decided = self._decided, []
         much_is_new, self._much_is_new = self._much_is_new, []
@@ -337,7 +337,7 @@ class StreamMatting:
         ]
 
     def _look_for_people(self, batch: Batch, estimates: Sequence[MatteEstimate]) -> None:
-        """On a GPU; on the CPU finished alpha is looked at, which no GPU makes for all outputs."""
+        """Look for people in small mattes, on a GPU only: on the CPU, the finished alpha is checked instead."""
         if not is_on_gpu(batch.frames[0].planes[0]):
             return
         if batch.images is None or not is_on_gpu(batch.images):
@@ -351,7 +351,7 @@ class StreamMatting:
             )
 
     def _finishes_apart(self, batch: Batch) -> bool:
-        """True on the CPU where nothing but the network looks at mattes: threads that draw finish them meanwhile."""
+        """True on the CPU if only the network uses mattes: threads that draw finish them meanwhile."""
         return (
             isinstance(self._mattes, BeginningEstimator)
             and batch.images is not None
@@ -359,7 +359,7 @@ class StreamMatting:
         )
 
     def store(self, last_index: int | None = None) -> None:
-        """Give the cache of mattes, if there is one, the new ones up to a frame."""
+        """Store the new mattes up to a frame in the cache, if there is one."""
         if self._cached is not None:
             self._cached.store(last_index)
 
@@ -394,9 +394,9 @@ class StreamMatting:
         return self.options.temporal_smoothing > 0
 
     def settle(self, matted: Matted) -> MatteEstimate:
-        """The matte as coefficients on the frame's device; the carrier holds them from then on.
+        """The matte as coefficients on the frame's device, stored in ``matted`` from then on.
 
-        With decontamination the colours of person and scene stand before alpha's, as ``local_colors`` gives them.
+        With decontamination, the colours of person and scene come before alpha's, as from ``local_colors``.
         """
         if matted.unfinished is not None:
             matted.estimate, matted.unfinished = matted.unfinished.finish(), None

@@ -1,8 +1,8 @@
 """Describes a person by the colours of body parts, which is enough to tell people of one video apart.
 
-No faces and no names: histograms of CIE Lab colours in three bands from the crown down, which stand for hair and face,
-the upper body and the lower one. They are smoothed over neighbouring colours, so that light that changes a little and
-noise do not make somebody else of a person.
+The description has no faces and no names: only histograms of CIE Lab colours in three bands from the crown down, for
+hair and face, the upper body and the lower body. They are smoothed over neighbouring colours, so that noise and small
+changes of light do not make a person look like another.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _SHAPE: Final = (8, 12, 12)
 """Bins of L, a and b."""
 _CODES: Final = 8 * 12 * 12
 _CHROMA = 48
-"""a and b are clipped to plus and minus so much, which few things in a film exceed."""
+"""Limit of a and b, either side of 0; few things in a video exceed it."""
 _BANDS: Final = (0.2, 0.6)
-"""Where the upper and the lower body begin, as shares of the height from the crown."""
+"""Start of the upper and of the lower body, as shares of the height from the crown."""
 _FLOOR = 0.02 / _CODES
-"""Likelihood of a colour that was never seen."""
+"""Minimum likelihood of a colour, for one that was never seen."""
 
 _LEVELS: Final = np.arange(256)
 _LIGHT_CODE: Final = (_LEVELS * _SHAPE[0] // 256 * _SHAPE[1] * _SHAPE[2]).astype(np.int16)
@@ -67,7 +67,7 @@ class Appearance:
     def learn(
         self, codes: Codes, mask: FloatMap, *, span: tuple[int, int] | None = None, keep: float = 0.97
     ) -> None:
-        """See a person once more.
+        """Learn from another frame of the person.
 
         Args:
             codes: int16 [h, w], as ``color_codes`` gives them.
@@ -101,7 +101,7 @@ class Appearance:
         return not self.counts.any()
 
     def log_likelihood(self, codes: Codes, span: tuple[int, int], *, top: int = 0) -> FloatMap:
-        """How likely each cell is this person's by its colour: the logarithm of a density over colours.
+        """Log-likelihood of each cell's colour for this person, as a density over colours.
 
         Args:
             codes: int16 [h, w].
@@ -141,6 +141,6 @@ class Appearance:
 
 
 def _bands(height: int, top: int, bottom: int) -> npt.NDArray[np.int64]:
-    """The part of the body that each row shows."""
+    """The body band of each row."""
     place = (np.arange(height) - top) / max(bottom - top, 1)
     return np.digitize(place, _BANDS)

@@ -1,7 +1,7 @@
 """Models people as layers: the look of each, cell by cell and also where hidden, carried along by their motion.
 
-Where one hides another, cells of the hidden one keep their colours and move on with the rest of them. So a cell that
-both may cover is given to whose colours it shows.
+Where one person hides another, the hidden cells keep their colours and move on with the rest of that person. So a cell
+that both may cover goes to the person whose colours it shows.
 """
 
 from __future__ import annotations
@@ -19,44 +19,45 @@ from vitascope.segmentation.people.small_frames import MotionField
 FloatMap = npt.NDArray[np.float32]
 
 _SPREAD = 20.0
-"""Codes by which a cell's colour differs from what was carried there, beyond its neighbours', of the same person."""
+"""Spread, in codes, of a cell's colour around the carried one, beyond that of its neighbours, for the same person."""
 _WORST_FIT = 4.5
 UNKNOWN_FIT = -2.0
-"""Log-likelihood of a cell's colour for somebody who was never seen there."""
+"""Log-likelihood of a cell's colour for a person who was never seen in that cell."""
 _LEARN = 0.7
-"""Share of a cell's colour that is new in each frame; smaller ones let more of the other show when two cross."""
+"""Share of a cell's colour that is learned anew in each frame; with less, more of the other person shows when two
+cross."""
 _SPEED_KEPT = 0.8
 _HIDDEN_COST = 1.0
-"""What a cell behind others counts in the search for where somebody moved: a little worse than one that fits."""
+"""Cost of a cell behind others in the search for a person's motion: a little more than that of a cell that fits."""
 _HASTE = 0.01
-"""Cost of moving otherwise than before, for each cell squared. Without it somebody is drawn along by whoever hides them
-and looks like them; with much of it, somebody who turns round quickly is lost."""
+"""Cost of a change of motion, per cell squared. Without it, a person is dragged along by somebody similar in front of
+them; with much of it, a person who turns round quickly is lost."""
 _GROWTH = 0.5
-"""How quickly a cell beside somebody else becomes a part of a person. At 1, somebody who comes out from behind
-somebody alike is taken for a part of them."""
+"""Rate at which a cell beside another person becomes a part of a person. At 1, somebody who comes out from behind a
+similar person is taken for a part of them."""
 _NOT_THERE = 0.7
-"""Share of a person that is kept from frame to frame where nothing was matted."""
+"""Factor, per frame, on a person's presence in cells without matte."""
 
 _MOST_CELLS = 300
-"""Cells of a person that are compared in the search; of more, as many that lie evenly among them."""
+"""Maximum cells of a person compared in the search; larger people are sampled evenly."""
 
 _AROUND = np.ones((3, 3), np.uint8)
 _BESIDE = [(x, y) for y in (0, -1, 1) for x in (0, -1, 1)]
-"""A place and those around it, the place itself first."""
+"""Offsets of a cell and its neighbours, the cell itself first."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Body:
-    """Somebody in a frame, as a layer."""
+    """A person in a frame, as a layer."""
 
     rgb: FloatMap
-    """Colours, 0..255, float32 [h, w, 3]; of no meaning where the person is not."""
+    """Colours, 0..255, float32 [h, w, 3]; undefined where the person is not."""
     whole: FloatMap
-    """How surely they are where, hidden or not, float32 [h, w], 0..1."""
+    """Presence in each cell, hidden or not, float32 [h, w], 0..1."""
     seen: FloatMap
-    """Where they are seen, float32 [h, w], 0..1."""
+    """Visibility in each cell, float32 [h, w], 0..1."""
     speed: npt.NDArray[np.float64]
-    """Cells from a frame to the next (x, y)."""
+    """Motion per frame (x, y), in cells."""
 
     def cut(self, box: tuple[slice, slice]) -> Body:
         """The part of a person within some rows and columns."""
@@ -66,14 +67,14 @@ class Body:
 def carried_bodies(
     bodies: Mapping[int, Body], rgb: FloatMap, place: FloatMap, motion: MotionField, *, alone: Collection[int]
 ) -> dict[int, Body]:
-    """People as they should be in the next frame.
+    """Predict people's layers in the next frame.
 
     Args:
         bodies: In the frame before, by number.
         rgb: The next frame, 0..255, float32 [h, w, 3].
         place: Where each cell of the next frame lies in the frame before, as ``MotionField.place`` gives it.
         motion: Of the grid.
-        alone: Numbers of those who meet nobody.
+        alone: Numbers of the people who touch nobody.
     """
     seen = {number: motion.carried(body.seen, place) for number, body in bodies.items()}
     carried: dict[int, Body] = {}
@@ -114,7 +115,7 @@ def _carried_among(
 def _median_move(
     cells: npt.NDArray[Any], place: FloatMap, motion: MotionField
 ) -> npt.NDArray[np.float64] | None:
-    """How far some cells moved, x and y, to where they lie in the frame before: the median; None without cells.
+    """Median motion (x, y) of some cells back to the previous frame; None without cells.
 
     Args:
         cells: bool or uint8 [h, w]: which.
@@ -132,15 +133,16 @@ def _median_move(
 def _shift(
     body: Body, rgb: FloatMap, others: FloatMap, guesses: Sequence[npt.NDArray[np.float64]]
 ) -> npt.NDArray[np.float64]:
-    """Where the cells of a person lie in the frame before, by colour, whatever hides them: x and y in half cells.
+    """Find a person's motion back to the previous frame by colour, even if partly hidden: x and y in half cells.
 
-    Cells where others show say nothing: somebody behind who looks like them would be drawn along by who is before them.
+    Cells in which others are visible do not count: else a person behind somebody similar would be dragged along by
+    them.
 
     Args:
         body: In the frame before.
         rgb: The frame, 0..255, float32 [h, w, 3].
-        others: How surely somebody else shows in each cell of it, float32 [h, w].
-        guesses: Where the search begins; the first is how they moved until now.
+        others: How surely another person is visible in each cell, float32 [h, w].
+        guesses: Starting points of the search; the first is the motion until now.
     """
     cells = np.flatnonzero(body.whole > 0.5)
     if not len(cells):
@@ -198,12 +200,12 @@ def fit(body: Body, rgb: FloatMap) -> FloatMap:
 def learned_body(
     body: Body | None, rgb: FloatMap, own: npt.NDArray[np.bool_], hidden: npt.NDArray[np.bool_] | None
 ) -> Body:
-    """A person after whose each cell is was decided.
+    """Update a person's layer once the owner of each cell is decided.
 
     Args:
         body: Carried to this frame; None for somebody who was not there.
         rgb: The frame, 0..255, float32 [h, w, 3].
-        own: bool [h, w]: cells that are theirs.
+        own: bool [h, w]: the person's cells.
         hidden: bool [h, w]: cells of others, behind whom they may be; None where nobody hides them.
     """
     seen = own.astype(np.float32)
@@ -224,7 +226,7 @@ def learned_body(
 
 
 def joined_body(body: Body, part: Body) -> Body:
-    """A person, and what turned out to be a part of them."""
+    """Merge a person with a layer that turned out to be a part of them."""
     return Body(
         np.where(part.seen[..., None] > 0.5, part.rgb, body.rgb),
         np.maximum(body.whole, part.whole),

@@ -19,33 +19,33 @@ from vitascope.errors import UsageError
 from vitascope.segmentation.people.table import Person
 
 _MOST_CONTRADICTIONS: Final = 20
-"""Beyond that a user reads no line of them."""
+"""Maximum lines on contradictions; users do not read more."""
 _POV_SHARE: Final = 0.5
-"""Share of their frames in which the wearer's own body must lie at the bottom of the picture."""
+"""Minimum share of frames in which the camera wearer's body must be at the bottom of the picture."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """For a time, only some people are kept, or these are left out."""
+    """Keeps only some people, or leaves them out, for a time."""
 
     people: frozenset[int]
     keeps: bool
     begin_seconds: float = 0.0
     end_seconds: float = float("inf")
     said_by: str = ""
-    """Who says so, for messages: ``--keep``, or the line of a file."""
+    """Source of the rule, for messages: ``--keep``, or the line of a file."""
 
     def acts_at(self, seconds: float) -> bool:
-        """True while it lasts."""
+        """True while the rule applies."""
         return self.begin_seconds <= seconds < self.end_seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Who is kept, by rules.
+    """Decides who is kept, by rules.
 
-    Where some rules keep people, those that none of them names are left out, and so is what belongs to nobody. Of two
-    rules that name the same person the later one wins.
+    While some rules keep people, people whom none of them names are left out, and so is what belongs to nobody. If two
+    rules name the same person, the later one wins.
     """
 
     rules: tuple[Rule, ...] = ()
@@ -57,7 +57,7 @@ class Choice:
     def left_out(
         self, begin_seconds: float, end_seconds: float, people: Iterable[int]
     ) -> list[tuple[float, float, tuple[int, ...]]]:
-        """Who of some people is left out when, in a part of the video: begin, end, numbers; nothing where all are kept.
+        """Who is left out and when, in a part of the video: begin, end, numbers; empty where all are kept.
 
         Args:
             begin_seconds: Of the part.
@@ -83,22 +83,22 @@ class Choice:
         return parts
 
     def contradictions(self) -> list[str]:
-        """Where two rules say different things of a person, and which one wins; one line each, up to a number."""
+        """Describe the rules that contradict each other, and which one wins; one line each, up to a maximum."""
         lines: list[str] = []
         for first, later in self._opposed():
             if len(lines) == _MOST_CONTRADICTIONS:
-                return [*lines, "more rules contradict one another"]
+                return [*lines, "more rules contradict each other"]
             begin = max(first.begin_seconds, later.begin_seconds)
             people = ", ".join(map(str, sorted(first.people & later.people)))
             what = "kept" if later.keeps else "left out"
             lines.append(
-                f"{first.said_by} and {later.said_by} contradict one another on person "
+                f"{first.said_by} and {later.said_by} contradict each other about person "
                 f"{people} from {begin:g} s on; the later one wins: {what}"
             )
         return lines
 
     def _opposed(self) -> Iterator[tuple[Rule, Rule]]:
-        """Pairs of rules that contradict one another, each in its order, by when the second of them begins to act."""
+        """Pairs of rules that contradict each other, in order, sorted by when the second of them begins to apply."""
         acting: dict[bool, list[tuple[int, Rule]]] = {True: [], False: []}
         for number, rule in sorted(enumerate(self.rules), key=lambda one: one[1].begin_seconds):
             if rule.begin_seconds >= rule.end_seconds:
@@ -112,7 +112,7 @@ class Choice:
 
 
 def _kept_by(acting: Sequence[Rule]) -> npt.NDArray[np.bool_]:
-    """As ``Choice.kept_at``, by the rules of that time in their order."""
+    """Like ``Choice.kept_at``, for the rules in force at a time, in order."""
     kept = np.full(256, not any(rule.keeps for rule in acting))
     for rule in acting:
         kept[list(rule.people)] = rule.keeps
@@ -159,7 +159,7 @@ def numbers_of(
             if not found:
                 lacking = {
                     "largest": f"nobody was found in {video}",
-                    "pov": f"nobody in {video} lies at the bottom of the picture as the wearer's body does",
+                    "pov": f"nobody in {video} is at the bottom of the picture, where the camera wearer's body appears",
                 }
                 raise UsageError(f"{flag} {one}: {lacking[one]}")
             numbers |= found
@@ -167,7 +167,7 @@ def numbers_of(
             numbers.add(int(one))
         else:
             raise UsageError(
-                f"{flag} {one}: {video} has {_told(len(people))}; vitascope people shows who is who"
+                f"{flag} {one}: {video} has {_told(len(people))}; run vitascope people to see who is who"
             )
     return frozenset(numbers)
 

@@ -18,7 +18,7 @@ class SeenFace(NamedTuple):
     width: float
     height: float
     description: FloatArray | None = None
-    """As ``FaceDescriptor`` gives it, float32 [128]; None for one that says little."""
+    """Vector from ``FaceDescriptor``, float32 [128]; None for a face that says little."""
 
 
 class FaceLooks:
@@ -29,7 +29,7 @@ class FaceLooks:
         self._count = 0
 
     def learn(self, description: FloatArray) -> None:
-        """See the face once more."""
+        """Learn from another picture of the face."""
         self._total = self._total + description
         self._count += 1
 
@@ -44,5 +44,5 @@ class FaceLooks:
         return not self._count
 
     def distance(self, other: FaceLooks) -> float:
-        """How far two that are not blank are apart."""
+        """Distance to another face; neither may be blank."""
         return float(np.linalg.norm(self._total / self._count - other._total / other._count))

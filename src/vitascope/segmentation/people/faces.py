@@ -19,13 +19,14 @@ from vitascope.segmentation.people.small_frames import Picture, SmallFrame
 
 _LOOKS_BETWEEN = 5
 _DESCRIBED_LOOKS, _BETWEEN_DESCRIBED = 8, 4
-"""So many looks of a shot have their faces described, and one of so many after those."""
+"""Number of first looks of a shot whose faces are described; after those, one of so many looks."""
 _MOST_DESCRIBED = 4
-"""Faces of a look that are described, the largest ones: each takes 8 ms of a core."""
+"""Maximum faces described per look, the largest ones: each takes 8 ms of a core."""
 _LEAST_HEIGHT: Final = 28
-"""Pixels from brow to chin from which a face is described."""
+"""Minimum height from brow to chin, in pixels, for a face to be described."""
 _LEAST_SCORE, _MOST_OFF = 0.6, 8.0
-"""A face that is less sure is blurred, and one whose points are further off is turned away: neither says who it is."""
+"""Minimum score of a face, below which it is blurred; and maximum misfit of its points, above which it is turned away.
+Such faces do not tell who it is."""
 
 
 FindFaces = Callable[[Picture], Sequence[Face]]
@@ -48,7 +49,7 @@ class FacesNowAndThen:
         self._wait = self._looks = 0
 
     def __call__(self, seen: tuple[SmallFrame, Picture]) -> tuple[SmallFrame, Picture, list[SeenFace]]:
-        """A frame as it came, and its faces, as ``FilmFollower.look`` takes them."""
+        """Add the faces to a frame, as ``FilmFollower.look`` takes them."""
         frame, eye = seen
         if self._find is None:
             return frame, eye, []
@@ -78,7 +79,7 @@ class FacesNowAndThen:
 
 
 def _that_say_who(found: Sequence[Face], eye: Picture, pixel_aspect: float) -> dict[int, Picture]:
-    """The faces that are large, sharp and seen from before, upright, by their place in the list."""
+    """The faces that are large, sharp, frontal and upright, by their index in the list."""
     upright: dict[int, Picture] = {}
     for at, face in sorted(enumerate(found), key=lambda one: -one[1].height):
         if face.height < _LEAST_HEIGHT or len(upright) == _MOST_DESCRIBED:
@@ -90,7 +91,7 @@ def _that_say_who(found: Sequence[Face], eye: Picture, pixel_aspect: float) -> d
 
 
 class FaceNetworks(Closing):
-    """What finds and describes faces, fetched when needed; a context manager.
+    """The networks that find and describe faces, downloaded when needed; a context manager.
 
     Args:
         store: Where networks lie.
@@ -99,7 +100,7 @@ class FaceNetworks(Closing):
 
     def __init__(self, store: ModelStore, progress: FetchProgress | None) -> None:
         self.notes: list[str] = []
-        """What the user should know of networks that cannot be had."""
+        """Notes for the user on networks that are unavailable."""
         self.find: FindFaces | None = None
         self.describe: Describe | None = None
         threads = max(available_cores() // 8, 1)  # the stages before and after want cores, too
@@ -114,12 +115,12 @@ class FaceNetworks(Closing):
                 self.describe = opened.enter_context(FaceDescriptor(path, threads=threads)).describe
             except ModelUnavailableError as error:
                 without = (
-                    "without faces: people who touch from the first frame on are taken for one until they part, and "
-                    "known again after cuts by colours alone"
+                    "without faces: people who touch from the first frame on count as one until they separate, and "
+                    "after cuts people are recognised by colours alone"
                     if self.find is None
-                    else "without: people are known again by colours alone"
+                    else "without: people are recognised by colours alone"
                 )
-                self.notes.append(f"{error}, then `vitascope people --again`; going on {without}")
+                self.notes.append(f"{error}, then `vitascope people --again`; continuing {without}")
             self._opened = opened.pop_all()
 
     def close(self) -> None:

@@ -25,18 +25,18 @@ from vitascope.segmentation.processes.spawned import Failed, SpawnedProcess
 FloatMap = npt.NDArray[np.float32]
 
 _REACH = 0.06
-"""How far somebody's surroundings go, as a share of the grid's longest side."""
+"""Radius of a person's surroundings, as a share of the grid's longest side."""
 _LOOKS_AHEAD = 128
-"""Frames that a process may follow while it gives out a crossing anew."""
+"""Frames that the process may follow while a crossing is reassigned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Whose each cell of a frame is."""
+    """The owner of each cell of a frame."""
 
     pts: int
     labels: npt.NDArray[np.uint8]
-    """Numbers of tracks, uint8 [eyes, h, w]; 0 is nobody's."""
+    """Track numbers, uint8 [eyes, h, w]; 0 is nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class ShotEnded:
     """All frames of a shot are settled."""
 
     named: dict[int, int]
-    """For the number of each of its tracks, the person's."""
+    """The person's number for each track number of the shot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,9 @@ class Sighting:
 
     track: int
     worth: float
-    """The more, the better they are seen."""
+    """Quality of the view; higher is better."""
     rows: tuple[int, int]
-    """The first and the last that show them, in cells."""
+    """First and last row of the person, in cells."""
     columns: tuple[int, int]
     """Likewise."""
     grid: tuple[int, int]
@@ -64,22 +64,23 @@ class Sighting:
 
 Found = Settled | ShotEnded | Sighting
 Step = Callable[[], Found | None]
-"""Something to do next: what it settles. A crossing that is given out settles nothing, but frames that come after."""
+"""A step to run next; returns what it settles. Reassigning a crossing settles nothing itself, but lets later frames
+settle."""
 
 
 Write = Callable[[Iterable[Found], Picture | None], object]
-"""Takes what is found, in order, and the frame that was just looked at, uint8 [H, W, 3], which sightings are of."""
+"""Called with what is found, in order, and the frame just seen, uint8 [H, W, 3], from which sightings are taken."""
 
 
 def settle(steps: Iterable[Step]) -> list[Found]:
-    """Do what is to be done, in order."""
+    """Run the steps in order."""
     return [found for step in steps if (found := step()) is not None]
 
 
 class FilmFollower:
     """Follows the people of a video, shot by shot.
 
-    What it gives is to be done in order, by any one thread: meanwhile, more frames can be followed.
+    The steps that it returns must run in order, on any one thread; meanwhile more frames can be followed.
     """
 
     def __init__(self) -> None:
@@ -89,7 +90,7 @@ class FilmFollower:
         self._best: dict[int, float] = {}
 
     def stages(self, write: Write) -> Sequence[Stage]:
-        """Stages that take frames as ``FacesNowAndThen`` gives them, and tell ``write`` what that settles."""
+        """Pipeline stages that take frames from ``FacesNowAndThen`` and pass the settled results to ``write``."""
         return [Sink("follow", lambda seen: write(settle(self.look(seen[0], seen[2])), seen[1]))]
 
     def finish(self, write: Write) -> Sequence[Presence]:
@@ -102,7 +103,7 @@ class FilmFollower:
 
         Args:
             frame: The next one that ``SmallFrames`` made.
-            faces: Those in it; people who touch are told apart by them, and known again after a cut.
+            faces: Its faces, which tell people who touch apart and identify them after a cut.
         """
         steps = self.end_shot() if frame.starts_shot else []
         if self._shot is None:
@@ -114,7 +115,7 @@ class FilmFollower:
         return steps
 
     def end_shot(self) -> list[Step]:
-        """The shot is over, or the video."""
+        """End the shot, or the video."""
         if self._shot is None:
             return []
         steps = [self._step(one) for one in self._shot.finish()]
@@ -130,7 +131,7 @@ class FilmFollower:
 
     @property
     def presences(self) -> Sequence[Presence]:
-        """When each person was seen, in the shots that are over."""
+        """When each person was seen, in the finished shots."""
         return self._identities.presences
 
     def _step(self, one: GivingOut | Labelled) -> Step:
@@ -169,8 +170,8 @@ def _settled(labelled: Labelled, other: FloatMap | None) -> Settled:
 class FollowingProcess(Closing):
     """A ``FilmFollower`` in a process of its own.
 
-    Following is thousands of short steps of NumPy and OpenCV. Beside the threads that decode for a GPU, each step waits
-    for the interpreter, and so do they.
+    Following takes thousands of short NumPy and OpenCV steps. In the process that decodes for a GPU, these steps and
+    the decoding threads would wait for each other's turn at the interpreter.
 
     Raises:
         WorkerError: It cannot be started.
@@ -205,7 +206,7 @@ class FollowingProcess(Closing):
         return presences
 
     def close(self) -> None:
-        """End the process, whatever it is at."""
+        """End the process at once."""
         SpawnedProcess.end([self._process])
 
 

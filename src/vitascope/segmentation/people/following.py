@@ -1,13 +1,13 @@
 """Follows people through one shot, from small pictures and mattes, and assigns each cell to a person.
 
-Frames are here those that are looked at, about nine a second of a video.
+"Frames" here are the frames that are scanned, about nine per second of video.
 
-People are parts of the matte that hang together. From frame to frame they are carried by optical flow. Where several
-share a part, because they touch or cross, its cells are given out by where each was, hidden or not, by what each looks
-like there, and by what surrounds a cell. When they come apart again, who is who is decided by what they looked like
-before; and then the frames in between are given out anew, from both ends at once. So labels come out some frames late,
-and a crossing late. Those frames are half of the work, and nobody who is followed waits for them: another thread can
-give them out while the next frames are looked at.
+People are connected parts of the matte. Optical flow carries them from frame to frame. Where several share a part,
+because they touch or cross, its cells are assigned by where each person was, hidden or not, by what each looks like
+there, and by the surroundings of a cell. When they come apart again, their earlier looks decide who is who; then the
+frames in between are assigned again, from both ends at once. So labels come out a few frames late, and those of a
+crossing after it. This is half of the work, but it holds up nobody: another thread can do it while the next frames are
+followed.
 """
 
 from __future__ import annotations
@@ -40,98 +40,99 @@ FloatMap = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.uint8]
 
 _SOLID = 0.4
-"""Alpha from which a cell is part of somebody."""
+"""Minimum alpha of a cell that is part of a person."""
 _LEAST_SHARE = 0.003
-"""Share of the picture: a smaller part of the matte does not begin a person."""
+"""Minimum share of the picture for a part of the matte to start a person."""
 _MASS_CLAIM, _COVER_CLAIM = 0.1, 0.35
-"""A part is claimed by whom it holds so much of, or who covers so much of it."""
+"""Shares for claiming a part: a person claims it if it holds so much of them, or if they cover so much of it."""
 _HIDDEN = 0.06
-"""Share of somebody's usual area below which they count as hidden."""
+"""Share of a person's usual area below which they count as hidden."""
 _SURE_FRAMES = 5
-"""Frames after which somebody new is somebody, and after which people who parted are apart."""
+"""Frames after which a new track counts as a person, and after which people who parted count as apart."""
 _ALIKE = 0.55
-"""Similarity from which somebody who appears is taken for one who was seen before in the shot."""
+"""Minimum similarity for a person who appears to be one seen earlier in the shot."""
 _MARGIN = 0.02
-"""By how much an exchange of names after a crossing must look better than none."""
+"""Minimum gain of exchanging identities after a crossing, against leaving them."""
 _MOST_PENDING = 750
-"""Frames of a crossing that are looked at again; of a longer one, the first are given out as they were followed."""
+"""Maximum frames of a crossing that are reassigned; in a longer one, the first frames keep their labels."""
 _LOW_TOP = 0.5
-"""Where the picture's lower part begins."""
+"""Top of the picture's lower part, as a share of its height."""
 _FACES_TALL = 8
-"""A person from crown to feet, in heights of the face from brow to chin."""
+"""Height of a person, in heights of the face from brow to chin."""
 _MOST_NAMES = 5
-"""People of one crossing whose names are tried in every order."""
+"""Maximum people of one crossing for whom every assignment is tried."""
 _TOO_LARGE = 1.6
-"""Somebody's usual area times this is more than one person."""
+"""Factor on a person's usual area above which it is more than one person."""
 _PATIENCE_FRAMES = 75
-"""How long somebody who is hidden is waited for after a crossing."""
+"""Frames to wait, after a crossing, for a person who is still hidden."""
 _TURN = 6.0
-"""How quickly, in the middle of a crossing, its end becomes what is believed."""
+"""Steepness of the change, in the middle of a crossing, from trusting its beginning to trusting its end."""
 _HOME = 0.4
-"""Share of somebody's usual area from which a part is as good as all of them."""
+"""Share of a person's usual area from which a part counts as all of them."""
 _OUT_OF_REACH = 0.04
-"""Share of the width beyond which a part of the matte is no limb of somebody."""
+"""Distance, as a share of the width, beyond which a part of the matte is not a person's limb."""
 _MOST_TRACKS: Final = 200
 _HALF, _PARTED_FRAMES = 0.25, 10
-"""Who is in two parts that moved apart, each of that share of their area, for so many frames, is two people."""
+"""A person in two parts that moved apart, each at least this share of their area, for at least so many frames, is two
+people."""
 _GROWN = 0.25
-"""By how much of the width of both together the gap between two people grows who part: about half a person's width."""
+"""Growth of the gap between two people who part, as a share of their joint width: about half a person's width."""
 _HELD_BACK = 120
-"""Frames that are given out again when who was in them together turns out to be two."""
+"""Frames that are reassigned when one person in them turns out to be two."""
 _SMOOTH_SIGMA, _SMOOTH_REACH = 0.8, 4
 _COLOR_WEIGHT, _COLOR_WEIGHT_OF_KNOWN = 1.0, 0.8
-"""How much the colours of somebody's parts count, and where it is also known which cell had which colour."""
+"""Weight of the colours of a person's body bands, and the weight where the colour of each cell is known, too."""
 _WORST_COLOR = 3.0
 _NOT_THEIRS = -6.0
-"""Score of a cell of somebody else who was alone."""
+"""Score of a cell that belongs to another person, who was alone."""
 _LEAST_OVERLAP, _MOST_LEAN = 8, 0.5
 _AWAY = 0.1
-"""What a cell without matte loses for somebody with each cell that it is away from theirs."""
+"""Loss of score of a cell without matte, for each cell of distance from the person."""
 _SHADOW = 0.04
-"""What is left of a carried mask's likelihood outside it."""
+"""Likelihood of a carried mask outside of it."""
 
 
 @dataclass(slots=True, eq=False)
 class Track:
-    """Somebody in one shot."""
+    """A person in one shot."""
 
     number: int
-    """1 and up, in the order of being found; what labels say."""
+    """Number in the labels, from 1, in the order of discovery."""
     appearance: Appearance
     first_pts: int
     last_pts: int
     mask: FloatMap
-    """Where they were when last seen, float32 [h, w], 0..1."""
+    """Mask when they were last seen, float32 [h, w], 0..1."""
     frames: int = 0
     """Frames in which they were seen."""
     area: float = 0.0
-    """Cells that they cover when nobody hides them."""
+    """Area when nobody hides them, in cells."""
     first_x: float = 0.0
-    """Their middle when they were found, as a share of the width."""
+    """Horizontal centre when they were found, as a share of the width."""
     low_frames: int = 0
-    """Frames in which they come in from below and stay in the lower part of the picture."""
+    """Frames in which they reach in from the bottom and stay in the lower part of the picture."""
     largest: float = 0.0
     """The largest share of the picture that they covered."""
     place: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(2))
-    """Their middle (x, y) in cells."""
+    """Centre (x, y), in cells."""
     body: Body | None = None
-    """As a layer of the last frame; None for one who is gone, or has been hidden for too long."""
+    """Layer in the last frame; None if they are gone or were hidden for too long."""
     unseen: int = 0
     """Frames since they were seen."""
     apart_frames: int = 0
-    """Frames in which they met nobody."""
+    """Frames in which they touched nobody."""
     face_height: float = 0.0
-    """Rows of their face, where one was seen."""
+    """Height of their face in rows, if one was seen."""
     face: FaceLooks = field(default_factory=FaceLooks)
-    """What their face looks like, as far as it was seen and is theirs."""
+    """Description of their face, as far as it was seen for certain."""
     begin: int = 0
     """Number of the frame in which they were found."""
     parted_frames: int = 0
-    """Frames since they are in two parts that moved apart."""
+    """Frames for which they have been in two parts that moved apart."""
     whole_width: int = 0
-    """Columns from the left to the right of them when they were last in one part."""
+    """Width in columns when they were last in one part."""
     least_gap: int | None = None
-    """The fewest columns between their two parts since; None while they are in one."""
+    """Smallest gap since then between their two parts, in columns; None while they are in one."""
 
     @property
     def rows(self) -> tuple[int, int]:
@@ -141,7 +142,7 @@ class Track:
 
     @property
     def span(self) -> tuple[int, int]:
-        """Rows from the crown to the feet, wherever the picture ends, if their face was seen; else as ``rows``."""
+        """Rows from the crown to the feet, even beyond the picture, if their face was seen; else as ``rows``."""
         top, bottom = self.rows
         return (
             (top, top + max(round(_FACES_TALL * self.face_height), 2)) if self.face_height else (top, bottom)
@@ -158,7 +159,7 @@ class Labelled:
     labels: Labels
     """uint8 [h, w]: numbers of tracks; 0 is nobody's."""
     scores: dict[int, npt.NDArray[np.float16]]
-    """How well each cell of a shared part fits those who share it, by number."""
+    """Score of each cell of a shared part for each person who shares it, by number."""
 
 
 @dataclass(slots=True, eq=False)
@@ -166,22 +167,22 @@ class _Crossing:
     """People who share a part of the matte, from the frame before they met on."""
 
     members: dict[int, Appearance]
-    """Numbers of tracks, and what each looked like before."""
+    """Track numbers, and the earlier appearance of each."""
     begin: int
     """Number of the frame before."""
     apart: int = 0
     """Frames since no part is shared."""
     whole: int = 0
-    """Frames since all of them are seen, too."""
+    """Frames for which all of them have been visible, too."""
     is_first: bool = False
-    """None of them was seen apart before: only its end says well who is who."""
+    """True if none of them was seen apart before: only the end of the crossing shows who is who."""
 
 
 class GivingOut:
     """Frames of a crossing whose cells will be assigned again, by whichever thread comes first.
 
     Args:
-        work: Gives them out.
+        work: Assigns them.
     """
 
     def __init__(self, work: Callable[[], object]) -> None:
@@ -189,10 +190,10 @@ class GivingOut:
         self._lock = Lock()
 
     def finish(self) -> None:
-        """Return once they are given out.
+        """Return once the frames are assigned.
 
-        Crossings of a shot are given out one after the other, in the order of their ends: a later one may begin with
-        the labels of an earlier one, and all use the shot's optical flow, which has a memory.
+        Crossings of a shot are assigned one after the other, in the order of their ends: a later one may begin with the
+        labels of an earlier one, and all use the shot's optical flow, which has a memory.
         """
         with self._lock:
             work, self._work = self._work, None
@@ -203,9 +204,8 @@ class GivingOut:
 class ShotFollower:
     """Follows the people of one shot.
 
-    Both methods give what is to be done next, in order: crossings to give out anew, and frames whose labels are
-    settled once every crossing that came before them is finished. Another thread may do it while more frames are
-    followed.
+    Both methods return the next steps in order: crossings to reassign, and frames whose labels are settled once all
+    earlier crossings are finished. Another thread may run them while more frames are followed.
 
     Args:
         size: (height, width) of the grid of cells.
@@ -225,9 +225,9 @@ class ShotFollower:
         self._giving_out: GivingOut | None = None
         self._bodies: dict[int, Body] = {}
         self.tracks: dict[int, Track] = {}
-        """Everybody so far."""
+        """All tracks so far."""
         self.limbs: dict[int, int] = {}
-        """Numbers that turned out to be parts of others, and whose."""
+        """Numbers that turned out to be parts of other people, and theirs."""
 
     def follow(self, frame: SmallFrame, *, faces: Sequence[SeenFace] = ()) -> Iterator[GivingOut | Labelled]:
         """Look at the next frame.
@@ -252,7 +252,7 @@ class ShotFollower:
         yield from self._settled()
 
     def finish(self) -> Iterator[GivingOut | Labelled]:
-        """The shot is over: the rest."""
+        """End the shot, and return the remaining steps."""
         for crossing in self._crossings:
             if (begun := self._resolve(crossing)) is not None:
                 yield begun
@@ -271,7 +271,7 @@ class ShotFollower:
     def _labels(
         self, pts: int, rgb: FloatMap, codes: Codes, alpha: FloatMap
     ) -> tuple[Labels, list[set[int]], dict[int, npt.NDArray[np.float16]]]:
-        """Whose each cell is, who shares a part, and how well its cells fit each of them."""
+        """The owner of each cell, who shares a part, and how well its cells fit each of them."""
         solid = (alpha > _SOLID).astype(np.uint8)
         part_of: Any
         parts, part_of, stats, _ = cv2.connectedComponentsWithStats(solid, connectivity=8)
@@ -348,7 +348,7 @@ class ShotFollower:
                 track.face_height = own[0].height
 
     def _learn_faces(self, labels: Labels) -> None:
-        """See the faces of those who meet nobody, or were never seen apart: where people cross, it may be another's."""
+        """Learn the faces of people who touch nobody, or were never seen apart: else it may be another's."""
         for track in self.tracks.values() if self._faces else ():
             own = self._faces_in(labels == track.number)
             is_theirs = not track.apart_frames or self.is_alone(track.number)
@@ -356,7 +356,7 @@ class ShotFollower:
                 track.face.learn(own[0].description)
 
     def _body(self, face: SeenFace) -> FloatMap:
-        """How likely the person with a face is where, 0..1: the head, and shoulders that grow wider below it."""
+        """Presence of the person with a face, 0..1: the head, and shoulders that widen below it."""
         left, top, wide, tall = face[:4]
         below = np.clip((self._rows - (top + tall)) / tall, 0, 1.5)
         across = (self._columns - (left + wide / 2)) / (wide * (0.75 + 0.6 * below))
@@ -367,7 +367,7 @@ class ShotFollower:
     def _name_faces(
         self, faces: Sequence[SeenFace], priors: dict[int, FloatMap], codes: Codes
     ) -> dict[int, SeenFace]:
-        """Which of some people each of several faces is, by where they were and what they look like."""
+        """Match several faces to people, by where they were and what they look like."""
         numbers = list(priors)
         if (
             not len(faces)
@@ -486,7 +486,7 @@ class ShotFollower:
         part_of: npt.NDArray[np.int32],
         codes: Codes,
     ) -> None:
-        """Where those who met are apart, by number and size of the parts, give each a part, by what each looks like.
+        """If people who met are apart, by number and size of the parts, give each a part, by what each looks like.
 
         Also to those who were wholly hidden until now.
         """
@@ -519,13 +519,13 @@ class ShotFollower:
                     claims[part] = {name}
 
     def _carried(self, rgb: FloatMap, before: FloatMap) -> dict[int, Body]:
-        """Everybody as they should be in this frame."""
+        """Predict everybody's layer in this frame."""
         bodies = {track.number: track.body for track in self.tracks.values() if track.body is not None}
         alone = {number for number in bodies if self.is_alone(number)}
         return carried_bodies(bodies, rgb, before, self._motion, alone=alone)
 
     def _prior(self, number: int) -> FloatMap:
-        """Where somebody may be; vaguely for one who is hidden."""
+        """Possible place of a person; vague if they are hidden."""
         track, body = self.tracks[number], self._bodies.get(number)
         if body is None:
             return np.zeros(self._size, np.float32)
@@ -534,7 +534,7 @@ class ShotFollower:
         return np.asarray(0.3 * cv2.GaussianBlur(body.whole, (0, 0), 2.0 + 0.3 * track.unseen), np.float32)
 
     def _looks(self, number: int) -> Appearance:
-        """What somebody looks like, or looked like before they met others."""
+        """A person's appearance, or their appearance before they met others."""
         for crossing in self._crossings:
             if number in crossing.members:
                 return crossing.members[number]
@@ -544,7 +544,7 @@ class ShotFollower:
         return {number: self.tracks[number].span for number in numbers}
 
     def _hidden_behind(self, numbers: set[int]) -> set[int]:
-        """Who is hidden by one of these."""
+        """The people hidden by one of these."""
         return {
             member
             for crossing in self._crossings
@@ -603,7 +603,7 @@ class ShotFollower:
         return best
 
     def _torn_from(self, inside: npt.NDArray[np.bool_], labels: Labels) -> int:
-        """Whose upper or lower half a part is, where the matte has a gap at their waist; or 0.
+        """The person whose upper or lower half a part is, if the matte has a gap at their waist; or 0.
 
         Halves lie one above the other, and the lower one has no face, as it would have in a row of seats.
         """
@@ -624,7 +624,7 @@ class ShotFollower:
         return 0
 
     def _nearest(self, inside: npt.NDArray[np.bool_], labels: Labels) -> int:
-        """Whose limb a small part may be: the nearest person's, if near enough."""
+        """The nearest person, if near enough for a small part to be their limb; or 0."""
         reach = max(round(_OUT_OF_REACH * self._size[1]), 2)
         near: Any = cv2.dilate(inside.astype(np.uint8), np.ones((2 * reach + 1, 2 * reach + 1), np.uint8))
         around = labels[(near > 0) & (labels > 0)]
@@ -694,7 +694,7 @@ class ShotFollower:
         return [group for group in kept if len(group) > 1]
 
     def _join(self, number: int, host: int) -> None:
-        """From now on, and in frames that still wait, one is a part of another."""
+        """Make one track a part of another, from now on and in waiting frames."""
         part, whole = self.tracks.pop(number), self.tracks[host]
         whole.mask = np.maximum(whole.mask, part.mask)
         if whole.body is not None and part.body is not None:
@@ -809,7 +809,7 @@ class ShotFollower:
             one.first_x = float(middle[0]) / self._size[1]
 
     def _settled(self, *, is_over: bool = False) -> Iterator[Labelled]:
-        """Frames that no crossing will change any more."""
+        """Yield the frames that no crossing will change any more."""
         begin = self._frame + 1 if is_over else self._frame + 1 - _HELD_BACK
         begin = min((begin, *(one.begin for one in self._crossings)))
         while self._pending and (self._first_pending < begin or len(self._pending) > _MOST_PENDING):
@@ -900,7 +900,7 @@ def _scores(
     looks: dict[int, Appearance],
     spans: dict[int, tuple[int, int]],
 ) -> dict[int, FloatMap]:
-    """How well each cell of a part is each person's: by where each was, by colour, and by what surrounds a cell.
+    """Score each cell of a part for each person: by where each was, by colour, and by what surrounds a cell.
 
     Args:
         inside: bool [h, w], the part.
@@ -951,7 +951,7 @@ def _box_of(inside: npt.NDArray[np.bool_], *, margin: int) -> tuple[slice, slice
 def _before_others(
     inside: npt.NDArray[np.bool_], bodies: dict[int, Body], fits: dict[int, FloatMap]
 ) -> dict[int, FloatMap]:
-    """What speaks for whom where bodies overlap: who shows in most of the overlap is before the other, in all of it."""
+    """Bonus where bodies overlap: the person visible in most of the overlap is in front, in all of it."""
     added = {number: np.zeros(inside.shape, np.float32) for number in bodies}
     for one, other in combinations(bodies, 2):
         overlap = inside & (bodies[one].whole > 0.5) & (bodies[other].whole > 0.5)

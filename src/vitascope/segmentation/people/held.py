@@ -1,9 +1,9 @@
 """Finds what kept people hold: objects that stand out, touch a kept person, and move with them.
 
-Every few frames a network says what stands out of somebody's surroundings. Parts of that which nobody's matte holds are
-things; one that touches a kept person is theirs unless it stays with the background while the person moves. Where such
-a part is two things, of which one stays and one goes along, they are told apart. Between two looks, things are carried
-by the film's motion.
+Every few frames a network finds what stands out from a person's surroundings. Parts of it that are in nobody's matte
+are things; a thing that touches a kept person is theirs unless it stays with the background while the person moves. If
+such a part is two things, of which one stays and one moves along, they are separated. Between two looks, the video's
+motion carries things along.
 """
 
 from __future__ import annotations
@@ -26,39 +26,41 @@ FindSalient = Callable[[Picture], FloatMap]
 
 _FRAMES_BETWEEN_LOOKS: Final = 8
 _REACH = 0.35
-"""How far around kept people things are looked for, as a share of their box's longer side."""
+"""Distance around kept people in which things are looked for, as a share of their box's longer side."""
 _SOLID = 0.5
 _LEAST_AREA = 0.0004
-"""Share of the picture below which a part is no thing."""
+"""Minimum area of a thing, as a share of the picture."""
 _MOST_AREA = 0.8
-"""A thing is smaller than this share of who holds it."""
+"""Maximum area of a thing, as a share of the person who holds it."""
 _LEAST_TOUCH = 0.02
-"""Pixels of a person that a thing touches, as a share of its own."""
+"""Minimum pixels of a person that a thing must touch, as a share of its own."""
 _RIM = 1 / 120
-"""Share of the picture's shorter side: a part that is narrower than twice that is the rim of a matte."""
+"""Half the minimum width of a part, as a share of the picture's shorter side: narrower parts are the rim of a matte."""
 _TOUCH = 1 / 30
-"""Share of the picture's shorter side within which a thing touches somebody."""
+"""Distance, as a share of the picture's shorter side, within which a thing touches a person."""
 _LEAST_TOUCH_PX = 2
 _MOVES = 1 / 100
-"""Share of the picture's shorter side by which somebody must move between two looks to say anything about a thing."""
+"""Minimum motion of a person between two looks that says anything about a thing, as a share of the picture's shorter
+side."""
 _SURE = 0.7
-"""A thing moved in one way if it changed less, by this factor, than if it had moved in the other."""
+"""Factor by which a thing must have changed less under one motion than under another for it to have moved that way."""
 _STAYED = 0.1
-"""Share of a thing that was seen to stay behind, from which all of it is no held thing until that is forgotten."""
+"""Share of a thing that was seen to stay behind from which on all of it is not held, until that is forgotten."""
 _PIECE = 0.15
 """Share of a part that stands out from which some of it is another thing, if it moved otherwise than the rest."""
 _NOISE = 1.0
-"""Codes by which pictures change by themselves."""
+"""Noise of the pictures, in codes."""
 _MOST_HOLE = 0.25
-"""Share of a thing; larger holes in it are seen through."""
+"""Maximum hole that is filled, as a share of the thing; through larger holes the background is seen."""
 _STANDS_OUT, _STOOD_OUT = 0.5, 0.25
-"""From which a pixel stands out, and one that was held before."""
+"""Minimum salience of a pixel of a thing, and of one that was held before."""
 _HASTE = 1 / 24
-"""Share of the picture's shorter side by which a thing may move from frame to frame, and be looked for as a whole."""
+"""Maximum motion of a thing from frame to frame at which it is searched for as a whole, as a share of the picture's
+shorter side."""
 _STIFF = 1 / 40
-"""Share of the picture's shorter side over which a thing moves as one."""
+"""Distance over which a thing moves as one, as a share of the picture's shorter side."""
 _PATIENCE_LOOKS = 3
-"""Looks for which a thing is carried on that does not stand out any more."""
+"""Number of looks for which a thing that no longer stands out is still carried."""
 
 
 class HeldThings:
@@ -77,7 +79,7 @@ class HeldThings:
     def added(
         self, rgb: FloatMap, alpha: FloatMap, share: FloatMap | None, *, starts_shot: bool
     ) -> FloatMap | None:
-        """What is held in the next frame: float32 [E, h, w], 0..1; None for nothing.
+        """Things held in the next frame: float32 [E, h, w], 0..1; None if there are none.
 
         Args:
             rgb: float32 [E, 3, h, w], 0..1.
@@ -113,19 +115,19 @@ class _Eye:
         self._grid = np.dstack([self._motion.columns, self._motion.rows])
         self._grey: Any = None
         self._origin = self._grid
-        """Where each pixel was when things were last looked for, x and y."""
+        """Place of each pixel at the last look, x and y."""
         self._looked_at: Any = None
-        """The picture of then, uint8 [h, w]."""
+        """Picture of the last look, uint8 [h, w]."""
         self._stays = np.zeros(size, np.float32)
-        """What stayed behind when who touches it moved, carried."""
+        """What stayed behind when the person who touches it moved; carried along."""
         self._missed = np.zeros(size, np.float32)
-        """Looks since a thing stood out, carried."""
+        """Looks since a thing last stood out; carried along."""
         self._proven = np.zeros(size, np.float32)
-        """Held things that were seen to move with who touches them, carried."""
+        """Held things that were seen to move with the person who touches them; carried along."""
         self.held = np.zeros(size, np.float32)
 
     def carry(self, picture: Picture) -> None:
-        """Carry all that is known into the next frame."""
+        """Carry all maps into the next frame."""
         grey: Any = cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY)
         if self._grey is not None:
             place = self._motion.place(grey, self._grey)
@@ -140,7 +142,7 @@ class _Eye:
         self._grey = grey
 
     def _along(self, place: FloatMap, grey: Any) -> FloatMap:
-        """Where each pixel of a frame lies in the one before, if held things moved as wholes.
+        """Place of each pixel in the previous frame, if held things moved as wholes.
 
         A thing is looked for as it was; its edges would be worn off by optical flow, which is half the background's
         there. Where it changed, turned for example, flow fits better, and is evened out over it.
@@ -193,7 +195,7 @@ class _Eye:
                 self._stays = np.maximum(self._stays, part.astype(np.float32))
 
     def look(self, picture: Picture, alpha: FloatMap, kept: Mask, find: FindSalient) -> None:
-        """See what is held, and remember it.
+        """Find what is held, and store it.
 
         Args:
             picture: uint8 [h, w, 3].
@@ -249,7 +251,7 @@ class _Eye:
         self._looked_at, self._origin = self._grey, self._grid
 
     def _things(self, part: Mask, touching: Mask, background: Mask, side: int) -> list[tuple[Mask, Movement]]:
-        """What a part is, and how that moved: one thing, or one that goes along and one that stays behind.
+        """Split a part by its motion: one thing, or one that moves along and one that stays behind.
 
         A part that was seen to go along as a whole is one thing.
         """
@@ -289,7 +291,7 @@ class _Eye:
     def _shifts(
         self, part: Mask, touching: Mask, background: Mask, side: int
     ) -> tuple[FloatMap, FloatMap] | None:
-        """How far, x and y, who touches a part and what is behind it moved since the last look; None if alike."""
+        """Motion (x, y) since the last look of who touches a part, and of the background; None if alike."""
         ring = _reached(part, times=4) & background
         if self._looked_at is None or not touching.any() or not ring.any():
             return None
@@ -351,7 +353,7 @@ def _grown(mask: Mask, radius: float) -> Mask:
 
 
 def _reached(mask: Mask, times: int = 1) -> Mask:
-    """What is within reach of a part: as far as things touch, or some times as far."""
+    """Grow a part by the distance at which things touch, or a multiple of it."""
     return _grown(mask, times * max(_TOUCH * min(mask.shape), _LEAST_TOUCH_PX))
 
 

@@ -41,7 +41,7 @@ FloatMap = npt.NDArray[np.float32]
 
 
 def hints_of(settings: Settings, video: Path) -> Hints:
-    """The hints that the settings name; without any, none.
+    """Read the hints that the settings name; empty without any.
 
     Raises:
         ConfigError: The file cannot be read, or something in it is no hint.
@@ -52,7 +52,8 @@ def hints_of(settings: Settings, video: Path) -> Hints:
     hints = read_hints(settings.people.hints)
     if hints.video is not None and hints.video != video.name:
         raise UsageError(
-            f"{hints.label}: these are hints for {hints.video}, not for {video.name}; change its video: if they fit"
+            f"{hints.label}: these hints are for {hints.video}, not for {video.name}; "
+            "if they fit, change its video:"
         )
     return hints
 
@@ -70,7 +71,7 @@ def needs_scan(settings: Settings, video: Path) -> bool:
 
 @dataclass(frozen=True)
 class Keeping:
-    """What is kept of one film, which was scanned where ``needs_scan`` says so.
+    """Decides what is kept of one video, which was scanned if ``needs_scan`` is true.
 
     Raises:
         UsageError: Somebody who is named is not in the film, the hints are for another film, or one of them lies
@@ -83,16 +84,16 @@ class Keeping:
     vr: VrDescription
     settings: Settings
     moment: float | None = None
-    """Only the frame of this time is looked at, in seconds; None for all of the film."""
+    """Time of the only frame that is used, in seconds; None for the whole video."""
     span: tuple[float, float] | None = None
-    """Only this part is looked at, from and up to, in seconds; None for all of the film."""
+    """The only part that is used, begin and end in seconds; None for the whole video."""
     scanned: Path | None = None
-    """Who is in the film; where ``known_people`` finds it when None."""
+    """File with the people of the video; None uses the one that ``known_people`` finds."""
     open_salient: Callable[[], FindSalient] | None = None
-    """Opens what finds held things; ``around`` asks for it where they are kept. The caller closes it."""
+    """Opens the finder of held things; called by ``around`` if they are kept. The caller closes it."""
 
     def around(self, inner: Estimator, shown: NetworkInput) -> Estimator:
-        """The link, for ``StreamMatting``.
+        """Wrap an estimator so that only kept people stay, for ``StreamMatting``.
 
         Raises:
             ModelError: Held things shall be kept, and the network that finds them cannot be had.
@@ -125,11 +126,11 @@ class Keeping:
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """What the user should know."""
+        """Notes for the user."""
         found = self.choice.contradictions()
         for rule in self.choice.rules:
             found += [
-                f"{rule.said_by}: person {number} is not seen while it holds"
+                f"{rule.said_by}: person {number} does not appear while it applies"
                 for number in sorted(rule.people)
                 if self.table is not None and not self._is_seen(number, rule)
             ]
@@ -137,20 +138,20 @@ class Keeping:
 
     @cached_property
     def hints(self) -> Hints:
-        """The hints for this film; none where the settings name none."""
+        """The hints for this video; empty if the settings name none."""
         video, length = self.reader.info.path, self.reader.info.duration_seconds
         hints = hints_of(self.settings, video)
         moment, hint = hints.last or (0.0, None)
         if length is not None and hint is not None and moment > length:
             raise UsageError(
-                f"{hints.place(hint)}: {moment:g} s lies beyond the end of {video.name}, "
+                f"{hints.place(hint)}: {moment:g} s is after the end of {video.name}, "
                 f"which is {length:.1f} s long"
             )
         return hints
 
     @cached_property
     def table(self) -> PeopleTable | None:
-        """Who is in the film; None where that makes no difference."""
+        """The people of the video; None if they make no difference."""
         video = self.reader.info.path
         if not needs_scan(self.settings, video):
             return None
@@ -158,12 +159,12 @@ class Keeping:
             return PeopleTable(self.scanned)
         table = known_people(video, self.settings.video)
         if table is None:
-            raise UsageError(f"{video}: nobody looked who is in it; vitascope people does")
+            raise UsageError(f"{video}: its people were not looked for yet; run vitascope people first")
         return table
 
     @cached_property
     def layers(self) -> list[Layer]:
-        """All that is to be kept, left out and added."""
+        """Layers of all that is kept, left out and added."""
         hints, table, layers = self.hints, self.table, list[Layer]()
         eyes: tuple[Eye, Eye] = ("right", "left") if self.vr.right_eye_first else ("left", "right")
         if self.choice.rules:
@@ -190,10 +191,10 @@ class Keeping:
         return layers
 
     def reaching_into(self, begin_seconds: float, end_seconds: float) -> str | None:
-        """What of it reaches into a part of the film: where this is equal, the same is kept; None where all is.
+        """Fingerprint of all that affects a part of the video: if two are equal, the same is kept; None if all is kept.
 
-        A rule counts where somebody is seen whom it leaves out, a region while it lasts, and a stroke as far as it is
-        carried; held things are looked for everywhere. Rules that come to the same are the same.
+        A rule counts where somebody whom it leaves out is visible, a region while it lasts, and a stroke as far as it
+        is carried; held things are looked for everywhere. Rules with the same effect are the same.
 
         Args:
             begin_seconds: Of the part.
@@ -247,7 +248,7 @@ class Keeping:
 
     @cached_property
     def choice(self) -> Choice:
-        """Who is kept at a time: by flags, then the rules, then the clicks and boxes of the hints."""
+        """Who is kept at each time: by flags, then the rules, then the clicks and boxes of the hints."""
         if self.table is None:
             return Choice()
         name = self.reader.info.path.name
@@ -281,7 +282,7 @@ class Keeping:
             what = f"the box at {mark.at:g} s"
         eye = _marked_eye(mark, self.table, right_eye_first=self.vr.right_eye_first)
         assert eye is not None  # a film has a frame
-        raise UsageError(f"{self.hints.place(mark)}: {what} is on nobody; {_nearest(eye, x, y)}")
+        raise UsageError(f"{self.hints.place(mark)}: {what} hits nobody; {_nearest(eye, x, y)}")
 
     def _is_seen(self, number: int, rule: Rule) -> bool:
         assert self.table is not None
@@ -328,7 +329,7 @@ def _marked_eye(mark: Mark, table: PeopleTable, *, right_eye_first: bool) -> npt
 
 
 def _people_in(labels: Labels) -> set[int]:
-    """Numbers of those whom a look saw; 0 is nobody."""
+    """Numbers of the people in a look; 0 is nobody."""
     return set(np.flatnonzero(np.bincount(labels.ravel())).tolist())
 
 
@@ -337,22 +338,23 @@ def _times(hint: Timed) -> tuple[float, float]:
 
 
 def _nearest(eye: npt.NDArray[np.uint8], x: float, y: float) -> str:
-    """Who is nearest to a point, for a message."""
+    """Describe the person nearest to a point, for a message."""
     height, width = eye.shape
     rows, columns = np.nonzero(eye)
     if not len(rows):
-        return "nobody is seen then"
+        return "nobody is visible at that time"
     nearest = int(np.hypot((columns + 0.5) / width - x, (rows + 0.5) / height - y).argmin())
     row, column = int(rows[nearest]), int(columns[nearest])
     return f"the nearest is person {eye[row, column]}, at {column / width:.2f},{row / height:.2f}"
 
 
 _REGION_SIDE, _REGION_FINE = 256, 4
-"""Samples of a map along each side of an eye's picture; edges are drawn so much finer, and averaged."""
+"""Samples of a map along each side of an eye's picture; and the oversampling with which edges are drawn and
+averaged."""
 
 
 def polygon_map(corners: Sequence[tuple[float, float]]) -> FloatMap:
-    """How much of each sample a polygon covers.
+    """Coverage of each sample by a polygon.
 
     Args:
         corners: x and y as shares of the picture.
@@ -402,5 +404,5 @@ class RegionLayer:
         return eyes
 
     def added_at(self, _: Frame) -> FloatMap | None:
-        """Nothing."""
+        """None: regions add nothing."""
         return None

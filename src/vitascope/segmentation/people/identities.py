@@ -12,16 +12,16 @@ from vitascope.segmentation.people.face_looks import FaceLooks
 from vitascope.segmentation.people.following import Track
 
 MOST_PEOPLE: Final = 254
-"""People of a film who get a number; those who appear later are nobody."""
+"""Maximum people of a video who get a number; people who appear later count as nobody."""
 _SAME = 0.72
-"""Similarity from which two shots show the same person; chosen on ten shots of three people in other light, sizes and
+"""Minimum similarity of the same person in two shots; chosen on ten shots of three people in other light and sizes and
 mirrored, of which it named 25 of 25 right where the cuts were known."""
 _FACES_COUNT = 4.0
-"""How much it counts by how much two faces are nearer than those of strangers may be."""
+"""Weight of the amount by which two faces are closer than strangers' may be."""
 _STRANGERS: Final = 0.6
-"""Distance of two faces that says nothing: nearer ones are the same person's, others not."""
+"""Distance of two faces that says nothing: closer ones are the same person's, farther ones are not."""
 _ODDS_OF_E = 0.1
-"""Likeness by which the best answer is ahead of the second one where odds are e to 1."""
+"""Lead in likeness of the best answer over the second at which the odds are e to 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,14 @@ class Presence:
     """A person in one shot."""
 
     person: int
-    """1 and up, in the order of appearance."""
+    """Number of the person, from 1, in the order of appearance."""
     begin_pts: int
     end_pts: int
     """pts of the last frame with them."""
     largest: float
     """The largest share of the picture that they covered."""
     sure: float
-    """0 to 1: that it is this person and no other."""
+    """Confidence that it is this person, 0 to 1."""
     frames: int
     low_frames: int
     """Frames in which they lie at the bottom of the picture."""
@@ -62,12 +62,12 @@ class Identities:
     def __init__(self) -> None:
         self._people: list[_Person] = []
         self.presences: list[Presence] = []
-        """In the order of shots."""
+        """All appearances, in the order of shots."""
 
     def recognise(self, tracks: Sequence[Track]) -> dict[int, int]:
         """Identify the people of a shot: as those of other shots, or as new ones.
 
-        Two that are in the picture at the same time are two people.
+        Two tracks that are visible at the same time are two people.
 
         Args:
             tracks: Everybody of the shot.
@@ -118,7 +118,7 @@ class Identities:
 def _ahead(
     track: Track, tracks: Sequence[Track], named: Mapping[int, int], alike: Mapping[tuple[int, int], float]
 ) -> float:
-    """By how much the answer about a track is better than the best other one.
+    """Lead of a track's answer over the best other answer.
 
     If somebody who is seen at the same time is the other person, they change places, or are somebody new then.
 
@@ -144,5 +144,5 @@ def _ahead(
 
 
 def _together(one: Track, other: Track) -> bool:
-    """True when both are seen at the same time."""
+    """True if both are seen at the same time."""
     return one.first_pts <= other.last_pts and other.first_pts <= one.last_pts

@@ -53,9 +53,10 @@ _NEAR = np.float32(6)
 """Cells from who is left out within which looks beside take from who is kept, half as much one cell less: elsewhere an
 arm that moves is the kept one's own."""
 _FRAMES_AT_ONCE = 8
-"""At most so many frames of a batch are computed side by side: the pictures of all of them are in memory meanwhile."""
+"""Maximum frames of a batch computed in parallel: all their pictures are in memory meanwhile."""
 _SEARCH, _ALIKE = 6, 0.01
-"""Cells to either side that somebody is looked for in a look beside; misfits, in square cells, that count as equal."""
+"""Search radius for a person in a neighbouring look, in cells; and the difference of misfits, in square cells, that
+counts as equal."""
 
 
 class Layer(Protocol):
@@ -65,7 +66,7 @@ class Layer(Protocol):
     """
 
     def share_at(self, frame: Frame, shot_pts: int | None = None) -> FloatMap | None:
-        """How much of alpha is kept; None where all is.
+        """Share of alpha to keep; None for all of it.
 
         Args:
             frame: The next frame, in order.
@@ -74,7 +75,7 @@ class Layer(Protocol):
         ...
 
     def added_at(self, frame: Frame) -> FloatMap | None:
-        """What is part of the matte whatever the network says; None for nothing."""
+        """What is added to the matte whatever the network finds; None for nothing."""
         ...
 
 
@@ -146,7 +147,7 @@ class PeopleLayer:
 
 
 def _depths(around: Sequence[tuple[float, Look]], numbers: npt.NDArray[np.int64]) -> FloatMap:
-    """How deep in each person each cell lies, in cells; less than 0 outside, float32 [numbers, E, rows, columns].
+    """Depth of each cell in each person, in cells, negative outside: float32 [numbers, E, rows, columns].
 
     Between two frames somebody's edge lies midway between its places in both; who was missed in one is where the other
     has them.
@@ -163,7 +164,7 @@ def _depths(around: Sequence[tuple[float, Look]], numbers: npt.NDArray[np.int64]
 def _change_by(
     depths: FloatMap, beside: FloatMap, is_person: npt.NDArray[np.bool_], out: npt.NDArray[np.bool_]
 ) -> FloatMap:
-    """How much deeper a look beside a frame makes who is left out, and how much less deep who is kept near them.
+    """Change of depth by a neighbouring look: deeper for people who are left out, less deep for kept people near them.
 
     Args:
         depths: In the frame, by number, float32 [numbers, E, rows, columns].
@@ -205,7 +206,7 @@ def _change_by(
 
 
 def _moved_onto(depths: FloatMap, now: FloatMap) -> tuple[FloatMap, npt.NDArray[np.float64]]:
-    """Somebody of another look, moved to where they are now, and by how many cells (x, y): the mean of the eyes."""
+    """Move a person of another look to their present place; also by how many cells (x, y): the mean of the eyes."""
     moved, shifts = np.empty_like(depths), []
     for own, there, wanted in zip(moved, depths, now, strict=True):
         shape = np.clip(wanted, -2, 2)
@@ -227,7 +228,7 @@ def _moved_onto(depths: FloatMap, now: FloatMap) -> tuple[FloatMap, npt.NDArray[
 
 
 def _wariness(around: Sequence[tuple[float, Look]], kept: npt.NDArray[np.bool_]) -> np.float32:
-    """By how many cells deeper people who are left out count; 0 where only they are seen, or none of them.
+    """Number of cells by which people who are left out count as deeper; 0 if only they are visible, or none of them.
 
     Args:
         around: As ``_depths`` takes it.
@@ -241,7 +242,7 @@ def _wariness(around: Sequence[tuple[float, Look]], kept: npt.NDArray[np.bool_])
 
 
 def _by_color(share: FloatMap | None, seen: tuple[FloatMap, FloatMap] | None) -> FloatMap | None:
-    """A share, made finer by colour: float32 [E, h, w], as large as the matte that is seen."""
+    """Refine a share by colour: float32 [E, h, w], at the size of the matte."""
     if share is None or seen is None:
         return share
     alpha, rgb = seen
@@ -256,10 +257,10 @@ def _by_color(share: FloatMap | None, seen: tuple[FloatMap, FloatMap] | None) ->
 
 
 class KeptPeople:
-    """Multiplies mattes by the shares of layers, and adds what they add; an ``Estimator``.
+    """Multiplies mattes by the layers' shares, and adds what they add; an ``Estimator``.
 
-    A guided filter's coefficients are multiplied: alpha is linear in them, so the full-size alpha is the share of what
-    it was, and edges stay where they are.
+    Coefficients of the guided filter are multiplied: alpha is linear in them, so the full-size alpha is scaled, and
+    edges stay in place.
 
     Args:
         inner: Gives everybody's mattes.
@@ -416,7 +417,7 @@ class KeptPeople:
         *,
         starts_shot: bool,
     ) -> FloatMap | None:
-        """What kept people hold, as far as no other layer leaves it out."""
+        """Things held by kept people, unless another layer leaves them out."""
         assert self._things is not None
         alpha, rgb = self._seen(estimate, images)
         of_people: FloatMap | None = None
@@ -437,7 +438,7 @@ class KeptPeople:
 _SEEN = 0.5
 """Share of full alpha from which on somebody is there."""
 _RARELY = 0.5
-"""Share of the frames with somebody below which it is told."""
+"""Share of the frames with a person below which a note is given."""
 
 
 class KeptFrames(NamedTuple):
@@ -445,17 +446,17 @@ class KeptFrames(NamedTuple):
 
     person: int
     known: int
-    """Frames in which they are, as a scan found."""
+    """Frames in which they are, according to the scan."""
     seen: int
-    """Those of them in whose matte something of them is."""
+    """Those of these frames in whose matte they are visible."""
 
 
 class KeptSeen:
-    """Counts, frame by frame; for one thread."""
+    """Counts frames with kept people; for one thread."""
 
     def __init__(self) -> None:
         self.owns: Callable[[int], bool] = lambda _: True
-        """Says of a frame's pts whether it counts."""
+        """Tells by a frame's pts whether it counts."""
         self._known: Counter[int] = Counter()
         self._seen: Counter[int] = Counter()
 
@@ -489,7 +490,7 @@ class KeptSeen:
 
     @property
     def frames(self) -> tuple[KeptFrames, ...]:
-        """What was counted, by number."""
+        """The counts, by person."""
         return tuple(KeptFrames(one, self._known[one], self._seen[one]) for one in sorted(self._known))
 
 
@@ -511,9 +512,9 @@ def notes_on_kept(
     rarely = [one for one in sorted(known) if seen[one] < _RARELY * known[one]]
     if not rarely:
         return ()
-    people = ", ".join(f"of person {one} in {seen[one]} of {known[one]} frames" for one in rarely)
+    people = ", ".join(f"person {one} in only {seen[one]} of {known[one]} frames" for one in rarely)
     help_ = "--profile balanced" if (network, profile) == ("selfie", "fast") else f"--model {scanned_by}"
     return (
-        f"{network} sees something {people} that show them, as {scanned_by} found for vitascope people; what it "
-        f"misses is background" + ("" if network == scanned_by else f": {help_} sees them"),
+        f"{network} sees {people} in which {scanned_by} found them; where it misses them, they become background"
+        + ("" if network == scanned_by else f": {help_} finds them"),
     )

@@ -1,6 +1,6 @@
 """Scans a whole video: who is in it, when, and which part of the matte belongs to whom.
 
-It is a run like any other (``FilmRun``), of small pictures, whose mattes are looked at and not drawn.
+A scan is a run like any other (``FilmRun``), with small pictures, whose mattes are analysed instead of drawn.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ from vitascope.vr.detection import VrDescription
 FloatMap = npt.NDArray[np.float32]
 
 _NETWORK_SIDE: Final = 512
-"""Longest side of the network's picture of a scan. With 384 it missed a man behind whom a workshop lay for seconds, who
-then came out of the video as a part of another."""
+"""Longest side of the network's picture in a scan, in samples. With 384 it missed a man before a workshop for seconds,
+who then ended up as a part of another person."""
 _LOOKS_A_SECOND = 9
-"""About so many: in most videos every third frame is looked at. The network is what a scan waits for."""
+"""Approximate looks per second: in most videos every third frame. The network sets a scan's pace."""
 _WAIT_SECONDS = 0.2
 
 
@@ -68,7 +68,7 @@ def find_people(
 ) -> PeopleTable:
     """Scan a video for people, and store the result for ``known_people``.
 
-    While another run looks at it, that one is waited for, and what it finds is taken.
+    If another run is scanning the video, this waits for it and uses its result.
 
     Args:
         video: The input.
@@ -108,7 +108,7 @@ def find_people(
 
 
 def _open_writer(path: Path, on_start: Callable[[Started], object] | None) -> PeopleWriter | None:
-    """The right to write who is in a video; None if another run had it, and has written that."""
+    """Claim the file of a video's people for writing; None if another run had it, and has written it."""
     before, waiting = _written_at(path), None
     while True:
         try:
@@ -118,7 +118,7 @@ def _open_writer(path: Path, on_start: Callable[[Started], object] | None) -> Pe
                 # It never runs: it is what a display follows, and what ends the wait.
                 waiting = Pipeline([Source("another run", ())])
                 if on_start is not None:
-                    doubts = ("another run looks for its people already; this one waits for it",)
+                    doubts = ("another run is already looking for its people; waiting for it",)
                     on_start(Started(waiting, None, doubts, is_scan=True))
             if waiting.halted:
                 raise KeyboardInterrupt from None
@@ -146,7 +146,7 @@ def _look(
     fetch_progress: FetchProgress | None,
     on_start: Callable[[Started], object] | None,
 ) -> PeopleTable:
-    """Look at a video, with settings for that, and write who is in it."""
+    """Scan a video with settings for it, and write who is in it."""
     wanted = quick.settings.video
     with (
         FaceNetworks(store, fetch_progress) as faces,
@@ -231,14 +231,14 @@ def _pixel_aspect(info: VideoInfo, vr: VrDescription) -> float:
 
 
 def _open_follower(device: Device) -> AbstractContextManager[FilmFollower | FollowingProcess]:
-    """On a GPU in a process of its own, unless this process may start none, as those of a ``multiprocessing.Pool``."""
+    """Open the follower; for a GPU in its own process, unless this one, as of a pool, may not start any."""
     if device.kind == "cpu" or current_process().daemon:
         return nullcontext(FilmFollower())
     return FollowingProcess()
 
 
 class _Watching:
-    """An estimator that keeps what it was shown and what came of it, until somebody looks at it."""
+    """An estimator that keeps its input and output until they are read."""
 
     def __init__(self, inner: Estimator, shown: NetworkInput) -> None:
         self._inner, self._shown = inner, shown
@@ -246,7 +246,7 @@ class _Watching:
         """For a frame's number: pts, pictures [E, 3, h, w], mattes [E, h, w], and whether a shot begins."""
 
     def estimate(self, batch: Batch) -> list[MatteEstimate]:
-        """The others' mattes."""
+        """The inner estimator's mattes."""
         estimates = self._inner.estimate(batch)
         for at, (frame, estimate) in enumerate(zip(batch.frames, estimates, strict=True)):
             images = batch.images[at]
@@ -299,7 +299,7 @@ class BestPictures:
         self._tracks.clear()
 
     def pngs(self) -> dict[int, bytes]:
-        """For each person's number a PNG, 192 pixels high."""
+        """A PNG, 192 pixels high, by each person's number."""
         pictures = {}
         for number, (_, rgb) in sorted(self._people.items()):
             encoded, content = cv2.imencode(".png", cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR))

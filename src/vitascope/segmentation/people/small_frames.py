@@ -71,7 +71,7 @@ class SmallFrame:
     pts: int
     """Its time stamp."""
     starts_shot: bool
-    """A shot begins with it."""
+    """True if a shot begins with it."""
     rgb: Picture
     """The first eye on the grid, uint8 [h, w, 3]."""
     alpha: FloatMap
@@ -79,21 +79,21 @@ class SmallFrame:
     codes: Codes
     """Its colours, int16 [h, w], as ``color_codes`` gives them."""
     before: FloatMap | None
-    """Where each cell lies in the frame before, float32 [h, w, 2], x and y; None where a shot begins."""
+    """Place of each cell in the previous frame, float32 [h, w, 2], x and y; None where a shot begins."""
     other: FloatMap | None
-    """Where each cell of the other eye lies in the first one, float32 [h, w, 2]; None for a video of one eye."""
+    """Place of each cell of the other eye in the first one, float32 [h, w, 2]; None for a video of one eye."""
     pixels_a_cell: float
     """Rows of the network's picture for each row of the grid."""
 
     @property
     def nbytes(self) -> int:
-        """What waits for the next stage, in bytes."""
+        """Bytes that wait for the next stage."""
         arrays = self.rgb, self.alpha, self.codes, self.before, self.other
         return sum(array.nbytes for array in arrays if array is not None)
 
 
 class SmallFrames:
-    """Makes them, in the order of a video."""
+    """Makes small frames, in the order of a video."""
 
     def __init__(self) -> None:
         self._motion: MotionField | None = None

@@ -20,19 +20,19 @@ _REACH, _FADE = 2.0, 0.67
 ``benchmarks/people.py`` with the seeds 503 and 601 to 603: of the kept one 8.2 % were missing where people cross in
 place of 9.0 %, while .33 % of the other showed in place of .28 %, and 2.7 % at worst, as before."""
 _CORE = 0.83
-"""Cells from the line on that are surely somebody's, and whose colours are averaged."""
+"""Distance from the line, in cells, from which on cells are surely one person's, and their colours are averaged."""
 _NEAR = 1.33
-"""Standard deviation, in cells, of the window that they are averaged over."""
+"""Standard deviation of the averaging window, in cells."""
 _SOFTNESS = 0.6
-"""How much of the way between both colours the shares take to go over into one another."""
+"""Share of the distance between both colours over which one share changes into the other."""
 _ALIKE = 0.12
-"""Distance of two colours, each channel 0..1, at which they count half."""
+"""Distance of two colours, each channel 0..1, at which their weight is one half."""
 _LEAST_SEEN = np.float32(0.02)
 """Share of a window that somebody must fill for their colour to count half."""
 _MATTED = 0.02
-"""Alpha from which there is something to share."""
+"""Minimum alpha at which there is something to share."""
 _WINDOW = 4.0
-"""Standard deviations that a window reaches."""
+"""Reach of a window, in standard deviations."""
 
 
 def shares_by_color(rgb: FloatMap, share: FloatMap, alpha: FloatMap, *, cell: float) -> FloatMap:

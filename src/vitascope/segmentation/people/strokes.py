@@ -1,6 +1,6 @@
 """Brush strokes as layers, carried along by the motion of the video, forwards and backwards.
 
-A stroke acts until the shot ends, until half-way to the next stroke of the shot, and ten seconds at most.
+A stroke applies until the shot ends, until half-way to the next stroke of the shot, and at most for ten seconds.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ Grey = npt.NDArray[np.uint8]
 _GRID_SIDE: Final = 240
 _MOST_SECONDS = 10.0
 _MOST_REMEMBERED: Final = 256
-"""Carried strokes, those of a frame as one; each takes some 100 kB."""
+"""Maximum number of carried strokes in memory, counting those of a frame as one; each takes about 100 kB."""
 _WORTH_SEEKING_SECONDS = 2.0
-"""A gap that is not read through: to open a video takes about as long as to read so much of it."""
+"""Minimum gap that is skipped by seeking: opening a video takes about as long as reading so much of it."""
 _NEARBY_SECONDS = 0.2
-"""What is read around a time holds a frame of it, at five frames a second and more."""
+"""Seconds read around a time, so that they contain a frame at five frames per second and more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ def carried_strokes(
 
 
 def stroke_bounds(marks: Sequence[Mark], table: PeopleTable) -> Iterator[tuple[float, float]]:
-    """From when to when each stroke acts, in seconds, in their order.
+    """Begin and end of each stroke's effect, in seconds, in their order.
 
     Args:
         marks: All strokes of the film: neighbours end one another.
@@ -189,7 +189,7 @@ class _Stretch(NamedTuple):
 
 
 _remembered: OrderedDict[tuple[object, ...], tuple[tuple[Mark, ...], tuple[Stroked, ...]]] = OrderedDict()
-"""Strokes of a frame, and what became of them."""
+"""Cache of the strokes of a frame and the result of carrying them."""
 _remembering = threading.Lock()
 
 

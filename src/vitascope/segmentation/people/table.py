@@ -41,13 +41,13 @@ beside them, and behind a cut those after it."""
 _ARCHIVE_ERRORS = (OSError, zipfile.BadZipFile, KeyError, ValueError, EOFError)
 
 FAR_CELLS = np.float32(8)
-"""Cells beyond which it makes no difference how far away somebody is."""
+"""Distance in cells beyond which it no longer matters how far away a person is."""
 _LOOKS_KEPT = 16
-"""Looks that several frames around them ask for."""
+"""Number of looks kept in memory, as several frames around them need each."""
 
 Labels = npt.NDArray[np.uint8]
 _Place = tuple[int, int]
-"""A frame that was looked at: the number of its piece, and its place in there."""
+"""A scanned frame: the number of its piece, and its index in it."""
 
 
 class Look:
@@ -63,7 +63,7 @@ class Look:
 
     @cached_property
     def cell_counts(self) -> npt.NDArray[np.int64]:
-        """How many cells each number has: int64 [256]."""
+        """Number of cells of each person: int64 [256]."""
         return np.bincount(self.labels.ravel(), minlength=256)
 
     @cached_property
@@ -100,7 +100,7 @@ class Seen(_Frozen):
 
 
 class Person(_Frozen):
-    """Somebody in a video."""
+    """A person in a video."""
 
     number: int
     """1 and up, by order of appearance, from left to right."""
@@ -112,12 +112,12 @@ class Person(_Frozen):
 
     @property
     def seconds(self) -> float:
-        """How long they are seen."""
+        """Time for which they are visible, in seconds."""
         return sum(one.end_seconds - one.begin_seconds for one in self.seen)
 
     @property
     def sure(self) -> float:
-        """How sure it is that all of this is one person, weighted by time, 0 to 1."""
+        """Confidence that all of this is one person, weighted by time, 0 to 1."""
         weights = [one.end_seconds - one.begin_seconds + 1e-3 for one in self.seen]
         return sum(one.sure * weight for one, weight in zip(self.seen, weights, strict=True)) / sum(weights)
 
@@ -139,13 +139,13 @@ class PeopleFacts(_Frozen):
     """Tells the video from others, whatever its name."""
     begin_seconds: float
     end_seconds: float | None
-    """The stretch that was looked at; None is the end."""
+    """End of the scanned part, in seconds; None is the video's end."""
     time_base: tuple[int, int]
     origin_pts: int
     """pts of the video's first picture, from which seconds count."""
     network: str
     notes: tuple[str, ...]
-    """What the user should know of how it was found."""
+    """Notes for the user on how people were found."""
     people: tuple[Person, ...]
     shots: tuple[dict[int, int], ...]
     """For each shot, the person of each track."""
@@ -190,7 +190,7 @@ class PeopleWriter:
             self._flush()
 
     def end_shot(self, people: Mapping[int, int]) -> None:
-        """The shot is over.
+        """End the shot.
 
         Args:
             people: The person of each track; tracks that are left out are nobody.
@@ -245,7 +245,7 @@ class PeopleWriter:
             origin_pts=origin_pts,
             **facts,
         )
-        with wrap_output_error(self._partial.target, "write who is in the video"):
+        with wrap_output_error(self._partial.target, "write the people of the video"):
             for number, face in faces.items():
                 self._archive.writestr(f"faces/{number}.png", face)
             self._archive.writestr("people.json", written.model_dump_json(indent=1))
@@ -258,7 +258,7 @@ class PeopleWriter:
             return
         content = io.BytesIO()
         np.save(content, np.stack(self._labels))
-        with wrap_output_error(self._partial.target, "write who is in the video"):
+        with wrap_output_error(self._partial.target, "write the people of the video"):
             self._archive.writestr(f"labels/{len(self._pieces)}.npy", content.getvalue())
         self._pieces.append(_Piece(shot=len(self._shots), pts=tuple(self._pts)))
         self._pts, self._labels = [], []
@@ -280,9 +280,9 @@ class PeopleTable:
             with path.open("rb") as file, zipfile.ZipFile(file) as archive:
                 self.facts = PeopleFacts.model_validate_json(archive.read("people.json"))
         except (*_ARCHIVE_ERRORS, ValidationError, json.JSONDecodeError) as error:
-            raise InputError(f"{path}: who is in the video cannot be read from it: {error}") from error
+            raise InputError(f"{path}: the people of the video cannot be read from it: {error}") from error
         if self.facts.format != _FORMAT:
-            raise InputError(f"{path}: is of another version of Vitascope; delete it")
+            raise InputError(f"{path}: written by another version of Vitascope; delete it")
         self._begins = [piece.pts[0] for piece in self.facts.pieces]
         self._lock = Lock()
         self._open: tuple[int, Labels] | None = None
@@ -467,7 +467,7 @@ class PeopleTable:
             return self._opened(at)
 
     def _opened(self, at: int) -> Labels:
-        """A piece, by whoever has the lock."""
+        """Read a piece; the caller holds the lock."""
         if self._open is None or self._open[0] != at:
             self._open = at, self._read(at)
         return self._open[1]
@@ -477,7 +477,9 @@ class PeopleTable:
             with self.path.open("rb") as file, zipfile.ZipFile(file) as archive:
                 tracks = np.load(io.BytesIO(archive.read(f"labels/{at}.npy")), allow_pickle=False)
         except _ARCHIVE_ERRORS as error:
-            raise InputError(f"{self.path}: who is in the video cannot be read from it: {error}") from error
+            raise InputError(
+                f"{self.path}: the people of the video cannot be read from it: {error}"
+            ) from error
         names = np.zeros(256, np.uint8)
         for track, person in self.facts.shots[self.facts.pieces[at].shot].items():
             names[track] = person

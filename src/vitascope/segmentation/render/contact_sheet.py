@@ -29,7 +29,7 @@ from vitascope.vr.detection import VrDescription
 
 _MAX_STILLS = 12
 _STILL_WIDTH, _STILL_HEIGHT = 320, 1280
-"""Samples that a still has at most."""
+"""Maximum width and height of a still, in pixels."""
 _GAP = 6
 _COLUMNS, _VR_COLUMNS = 3, 2
 
@@ -99,7 +99,7 @@ class ContactSheet:
         write_png(self._path, page, what="the contact sheet")
 
     def still(self, rendered: Rendered) -> Rgb8:
-        """Source with its time, matte and result of a frame, small; uint8 RGB."""
+        """Make a still: a frame's source with its time, matte and result, small; uint8 RGB."""
         assert rendered.alpha is not None  # wants() was asked
         assert rendered.source is not None
         height, width = self._size
@@ -120,7 +120,7 @@ class ContactSheet:
         return np.concatenate(framed, axis=0)
 
     def _small(self, frame: Frame, info: VideoInfo) -> Rgb8:
-        """A frame in the size of a still; one of another shape, as packed alpha may be, in the part that it fills."""
+        """Shrink a frame to a still; packed alpha of another shape, to the part that it fills."""
         whole = [Region(0, 0, frame.width, frame.height)]
         high, wide = info.in_square_pixels((frame.height, frame.width))
         upright = (wide, high) if self._rotation in (90, 270) else (high, wide)
@@ -139,7 +139,7 @@ class ContactSheet:
 
 
 def _with_time(picture: Rgb8, pts_seconds: float) -> Rgb8:
-    """A picture with its time in the corner: white on a dark outline, which shows on any background."""
+    """Write the time in a picture's corner: white with a dark outline, which shows on any background."""
     minutes, seconds = divmod(max(pts_seconds, 0.0), 60)
     text, place = f"{int(minutes)}:{seconds:04.1f}", (6, picture.shape[0] - 8)
     drawn = np.ascontiguousarray(picture)

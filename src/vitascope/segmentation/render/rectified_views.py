@@ -28,16 +28,16 @@ from vitascope.vr.stereo import eye_regions
 Rgb8 = npt.NDArray[np.uint8]
 
 VIEW_SIDE = 240
-"""Samples of a side of a view."""
+"""Side of a view, in pixels."""
 _FOV_DEGREES = 90.0
 _EYE_SIDE = 720
-"""Samples of 180 degrees in the picture of an eye that views are read from: what they show, doubled."""
+"""Size of 180 degrees, in pixels, in the picture of an eye that views are read from: twice what they show."""
 _EDGE, _BESIDE = (255, 0, 200), 24
 _DRAWN_SHIFT = 2
 
 
 def has_rectified_views(vr: VrDescription) -> bool:
-    """True for a video whose eyes see so much that a flat picture of a whole eye would not show people well."""
+    """True for a video whose field of view is so wide that a flat picture of a whole eye would not show people well."""
     return isinstance(vr.trusted_lens, Equirectangular | Fisheye)
 
 

@@ -245,7 +245,7 @@ def convert(
                 pipeline.run()
             except KeyboardInterrupt as error:
                 kept = writer.keep_partial()
-                said = "nothing had been written" if kept is None else f"kept what was written: {kept}"
+                said = "nothing was written yet" if kept is None else f"kept what was written: {kept}"
                 raise KeyboardInterrupt(said) from error
             frames.raise_damage()
             if reader.decoded_count == 0:

@@ -159,7 +159,9 @@ def test_picture_files_are_decoded(tmp_path):
     cv2.imwrite(str(path), RGB[..., ::-1])
     plain, read = run_through(AsyncPipeline(double, device="cpu"), [RGB, path])
     np.testing.assert_array_equal(plain.data, read.data)
-    with pytest.raises(PipelineError, match=r"stage 'decode', item 0: frame 0: .*no picture"):
+    with pytest.raises(
+        PipelineError, match=r"stage 'decode', item 0: frame 0: .*not a picture that OpenCV can read"
+    ):
         run_through(AsyncPipeline(double, device="cpu"), [b"nonsense"])
     with pytest.raises(PipelineError, match=r"missing\.png") as caught:
         run_through(AsyncPipeline(double, device="cpu"), [tmp_path / "missing.png"])
@@ -390,7 +392,7 @@ def test_results_that_nobody_takes_hold_submissions_back_and_say_so():
     def run():
         with (
             AsyncPipeline(double, {"queue_size": 2}, device="cpu") as pipeline,
-            pytest.raises(TimeoutError, match="2 results wait and nobody takes them: call get_result"),
+            pytest.raises(TimeoutError, match="2 results are waiting to be taken: call get_result"),
         ):
             for _ in range(200):
                 pipeline.submit_frame(RGB, timeout_s=0.8)
@@ -405,7 +407,7 @@ def test_results_that_nobody_takes_hold_submissions_back_and_say_so():
     ("config", "message"),
     [
         ({"batchsize": 4}, "no setting 'batchsize'; did you mean batch_size"),
-        ({"colour": 4}, "no setting 'colour'; known are decode_threads"),
+        ({"colour": 4}, "no setting 'colour'; expected one of decode_threads"),
         ({"batch_size": 0}, "batch_size is 0, expected a whole number from 1"),
         ({"batch_size": 2.0}, "expected a whole number"),
         ({"queue_size": True}, "expected a whole number"),

@@ -71,7 +71,7 @@ def test_outputs_of_another_shape_are_refused():
 
 @pytest.mark.parametrize("thing", [3, None])
 def test_what_does_not_run_is_refused(thing):
-    with pytest.raises(UsageError, match="is no module, ONNX network, engine or callable"):
+    with pytest.raises(UsageError, match="is not a module, ONNX network, engine or callable"):
         ModelQuantizer.compare(lambda frame: frame, thing, FRAMES)
 
 

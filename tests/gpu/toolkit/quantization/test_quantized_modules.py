@@ -75,7 +75,7 @@ def test_every_layer_is_replaced_but_those_that_are_skipped():
         EightBitConv2d,
         nn.Linear,
     ]
-    with pytest.raises(UsageError, match="'head', which is no part"):
+    with pytest.raises(UsageError, match="'head', which is not part"):
         ModelQuantizer.quantize_int8(tiny_network(), pictures(2), skip=["head"])
     with pytest.raises(UsageError, match="no convolution or linear layer"):
         ModelQuantizer.quantize_int8(nn.ReLU(), pictures(2))

@@ -125,7 +125,7 @@ def test_what_is_skipped_stays(network):
     weights = {one.name: one.data_type for one in onnx.load_from_string(quantized).graph.initializer}
     assert weights["w2"] == TensorProto.FLOAT
     assert "w1_quantized" in weights
-    with pytest.raises(UsageError, match="'third', which is no node"):
+    with pytest.raises(UsageError, match="'third', which is not a node"):
         ModelQuantizer.quantize_int8(network, frames(), skip=["third"])
 
 

@@ -85,7 +85,7 @@ class MagnitudeHistogram:
         magnitudes = np.abs(np.asarray(values, np.float32)).ravel()
         top = float(magnitudes.max(initial=0.0))
         if not np.isfinite(top):
-            raise UsageError("calibration met values that are not finite")
+            raise UsageError("calibration found values that are not finite")
         if top < _SMALLEST:
             return
         if self._largest == 0.0:

@@ -66,7 +66,7 @@ def static_network(
     loaded = load_network(model)
     reader = _Frames(named_frames(frames, _input_names(loaded)), loaded)
     if unknown := sorted(set(skip) - {node.name for node in loaded.graph.node}):
-        raise UsageError(f"skip names {unknown[0]!r}, which is no node of the network")
+        raise UsageError(f"skip names {unknown[0]!r}, which is not a node of the network")
     symmetric = target == "gpu"
 
     def quantize(source: Path, result: Path) -> None:

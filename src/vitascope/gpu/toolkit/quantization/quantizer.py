@@ -59,7 +59,7 @@ def opened(model: Comparable, *, threads: int = 0) -> Iterator[tuple[Run, tuple[
     elif callable(model):
         yield _callable_runner(model), None
     else:
-        raise UsageError(f"{type(model).__name__} is no module, ONNX network, engine or callable")
+        raise UsageError(f"{type(model).__name__} is not a module, ONNX network, engine or callable")
 
 
 @contextmanager

@@ -271,7 +271,7 @@ def quantized_module(
         and (is_matrix_product(layer) or not only_products)
     }
     if unknown := sorted(set(skip) - set(dict(copied.named_modules()))):
-        raise UsageError(f"skip names {unknown[0]!r}, which is no part of the module")
+        raise UsageError(f"skip names {unknown[0]!r}, which is not part of the module")
     layers = {name: layer for name, layer in layers.items() if name not in skip}
     if not layers:
         raise UsageError("the module has no convolution or linear layer that 8 bits could hold")

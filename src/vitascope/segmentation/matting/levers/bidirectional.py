@@ -1,4 +1,4 @@
-"""Mattes a shot in both directions, so that the network knows earlier and later frames."""
+"""Mattes a shot forwards and backwards, so that the network knows both earlier and later frames."""
 
 from __future__ import annotations
 
@@ -29,73 +29,81 @@ from vitascope.segmentation.matting.shot_windows import FOLLOWING_FRAMES
 from vitascope.segmentation.matting.shots import ShotInference, StreamNetwork, bounds_of_calls, next_part
 
 BACKWARD_SCALE: Final = 2 / 3
-"""Size of the pictures on the way back: who is there is told best where more of a body lies in what a feature sees. In
-clips of 640x360, which have no samples for edges, it made alpha's error 2 to 8 percent larger in seven of eight
-classes of ``benchmarks/matte_quality`` (seeds 111 to 114), and no smaller in the other."""
+"""Size of the pictures in the backward pass, relative to the usual ones: the network recognises people best where one
+of its features covers more of a body. In clips of 640x360, which have no samples for edges, it made alpha's error 2 to
+8 percent larger in seven of eight classes of ``benchmarks/matte_quality`` (seeds 111 to 114), and no smaller in the
+eighth."""
 NEAR_SIDE: Final = 384
-"""Their longest side, in samples, where one person is near: more of their hair is seen in them. Chosen against 512, on
-close-ups of the seeds 111 to 126."""
+"""Longest side of the backward pass's pictures, in samples, where one person is near: they show more of the hair.
+Chosen against 512, on close-ups of the seeds 111 to 126."""
 EDGE_SCALE: Final = 1.25
-"""Size of the pictures that edges are taken from: finer, and people who fill them are lost."""
+"""Size of the pictures that edges are taken from, relative to the usual ones: edges are finer in them, but people who
+fill them are lost."""
 _AGREEMENT_SCALE = 1.6
-"""How much larger than those the pictures are at most in which eyes are brought together: as large as eyes of 1536
-samples. Brought together in smaller ones, mattes differ again where large ones are drawn from two backgrounds. In those
-of 2048 the eyes of two clips were 57 % nearer along outlines, here 52 %, in their own 43 %; they take 1.8 times the
-memory."""
+"""Maximum size of the pictures in which the two eyes are made to agree, relative to the edges' pictures: reached by
+eyes of 1536 samples. In smaller pictures, mattes that agree differ again where large ones are drawn from two
+backgrounds. In pictures of 2048 samples the eyes of two clips were 57 % nearer along outlines, here 52 %, in their own
+size 43 %; they take 1.8 times the memory."""
 _FRAMES_THAT_AGREE = 4
-"""At once: their pictures take about as much memory as those of a call."""
+"""Frames whose eyes are made to agree at once: their pictures take about as much memory as those of a call."""
 _FRAMES_OF_A_CALL = 8
-"""A window is shown in such parts, or as many as are looked ahead to: what the network answers is larger than what is
+"""Frames of a window shown in one call, or as many as are looked ahead to: the network's output is larger than what is
 kept of it."""
 _CELLS = 24
-"""Along the longest side: places at which answers are weighed. This and what follows was chosen on clips of
-``benchmarks/matte_quality`` with the seeds 2, 3, 20 to 22, 50 and 51, trust and decision on 60, 70 to 72 and 75."""
+"""Cells along the longest side, in each of which the answers are weighed. This and the following constants were chosen
+on clips of ``benchmarks/matte_quality`` with the seeds 2, 3, 20 to 22, 50 and 51, trust and decision on 60, 70 to 72
+and 75."""
 _TRUST = 3
-"""The power of sureness that is its weight."""
+"""Exponent that turns an answer's sureness (0..1) into its weight."""
 _LEAST_WEIGHT = 0.002
-"""Where neither is sure, both count the same."""
+"""Added to every answer's weight, so that both count the same where neither is sure."""
 _FAVOUR = 10
-"""How much more an answer counts where it sees somebody: people are lost in one direction more often than invented."""
+"""Factor on the weight of an answer that sees somebody: one direction loses people more often than it invents them."""
 _YOUNG: Final = (0.25, 0.5, 0.75)
-"""How much it counts in a shot's first frames that the way there sees nobody, where else it is 1: what it remembers
-then is of smaller pictures. Who leaves is seen in them as ever."""
+"""Weight of "nobody" from the forward pass in the first frames of a shot; 1 in later frames. Its memory then comes from
+smaller pictures. Somebody who leaves is visible in them as usual."""
 _DECISION = 2
-"""The power of a weight that is its share: of somebody whom one direction alone sees, a tenth less would be a veil."""
+"""Exponent that turns a weight into a share: a person whom only one direction sees would look veiled if a tenth of them
+were lost."""
 _DOUBT = 3.0
-"""Where the two directions' mean alpha of a cell differs by a third or more, the larger look begins without a memory
-there; where by less, with a part of it. It would repeat what one of them saw. Chosen on ``several`` of seed 2."""
+"""Slope of the doubt about a cell, by the difference of the two directions' mean alpha: from a difference of a third
+on, the larger look begins without a memory there; below, with a part of it. With a memory it would repeat what one of
+them saw. Chosen on ``several`` of seed 2."""
 _AGREES = 0.1
-"""Difference of a cell's mean alpha from which the finer answer counts for little."""
+"""Difference of a cell's mean alpha from which on the finer answer counts for little."""
 _FINER = 1.5
-"""How much the finer answer counts against the others where it agrees. Chosen on seeds 111 to 115."""
+"""Weight of the finer answer, relative to the others, where it agrees with them. Chosen on seeds 111 to 115."""
 _WORD_FOR_SOMEBODY, _WORD_FOR_NOBODY = 1.0, 0.3
-"""What the finer answer's word is worth where the two others differ: for somebody more, as it loses who fills it. This
-and what follows was chosen on seeds 60 and 70 to 76."""
+"""Weight of the finer answer where the two others differ, if it sees somebody, and if it sees nobody: higher for
+somebody, as it loses people who fill the picture. This and the following constants were chosen on seeds 60 and 70 to
+76."""
 _WITNESS, _WITNESS_TRUST = 2.0, 12
-"""How much the finer answer counts by itself where it sees somebody, and the power of its sureness: of people whom it
-alone sees, and who are there, it is sure to 0.9 and more; of others seldom to 0.8."""
+"""Weight of the finer answer by itself where it sees somebody, and the exponent of its sureness: people whom it alone
+sees, and who are there, it sees with a sureness of 0.9 and more; false ones seldom with 0.8."""
 _MET_TRUST = 2
-"""That power where both others miss whom it sees, and one sees somebody there within ``_LASTING_FRAMES``: who is small
-is found late, and no cell of a small body is sure. Chosen on the seeds 111 to 118."""
+"""That exponent where both others miss the person, and one of them sees somebody there within ``_LASTING_FRAMES``:
+small people are found late, and no cell of a small body is sure. Chosen on the seeds 111 to 118."""
 _SOLID, _SOLID_TRUST = 3.0, 4
-"""How much more the way there counts where it is sure of somebody three cells thick and more, and beside, and the power
-of its sureness: so who leaves keeps parts that the two others miss. Chosen on seeds 111 to 118."""
+"""Additional weight of the forward pass where it is sure of somebody at least three cells thick, and in the cells
+beside them; and the exponent of its sureness. So people who leave keep parts that the two others miss. Chosen on seeds
+111 to 118."""
 _LASTING_FRAMES, _LASTING = 3, 2
-"""To either side: frames in which it must see somebody there, too; the power of the share in which it does. Both hold
-for the finer answer's word, and for what the way there is sure of."""
+"""Frames before and after in which a look must see somebody there, too, and the exponent of the share in which it does.
+Both apply to the finer answer's weight, and to what the forward pass is sure of."""
 _SEEN = 0.5
-"""A cell's mean alpha from which somebody is seen there."""
+"""Mean alpha of a cell from which on somebody is in it."""
 _NEAR = 0.2
-"""The share of the picture from which on one person in it is near."""
+"""Share of the picture from which on one person counts as near."""
 _MISSED = 0.1
-"""The difference of a cell's mean alpha from which on the finer answer misses what another one sees. This and what
-follows was chosen on close-ups of the seeds 111 to 126."""
+"""Difference of a cell's mean alpha from which on the finer answer misses somebody whom another answer sees. This and
+the following constants were chosen on close-ups of the seeds 111 to 126."""
 _BESIDE, _HAIR_CELLS = 0.6, 3
-"""A cell's mean alpha from which somebody is there, and how many cells away their hair may reach."""
+"""Mean alpha of a cell from which on somebody is in it, and how many cells away their hair may reach."""
 _LEAST_FINE = 2.5e-4
-"""Less fine is as good as not at all."""
+"""Minimum fineness of an answer in a cell (how much of alpha follows the picture's detail); lower values are raised to
+it, so that they all count as no detail."""
 _FINENESS = 2
-"""The power of an answer's fineness that is its share of hair."""
+"""Exponent that turns an answer's fineness into its share of the hair."""
 
 BIDIRECTIONAL_RULES: Final = (
     "eyes agree last, in larger pictures, their fisheye pictures are seen in all sizes, the way back is smaller beside "
@@ -106,35 +114,35 @@ BIDIRECTIONAL_RULES: Final = (
     (_SOLID, _SOLID_TRUST, _LASTING_FRAMES, _LASTING, _SEEN),
     (_NEAR, _MISSED, _BESIDE, _HAIR_CELLS, _LEAST_FINE, _FINENESS),
 )
-"""What mattes of this lever depend on, beside those of people who were missed and of smoothing."""
+"""Constants that this lever's mattes depend on, in addition to those for missed people and for smoothing."""
 
 
 class Bidirectional:
-    """Shows each window of a shot forwards, backwards and once more for its edges, and brings the answers together.
+    """Runs each window of a shot forwards, backwards and once more for its edges, and merges the answers.
 
-    The way back has a memory of its own, which begins a few frames beyond the window (``Batch.following``): it knows
-    who will enter, who was hidden, and nothing of what the way there mistook for somebody. It is smaller, but where no
-    larger look makes up for the edges that this costs. Place by place, each direction counts as much as it is sure: the
-    mean of ``|2 alpha - 1|`` over a cell, to the sixth; and far more where it sees somebody. So who leaves is taken
-    from the one, who enters from the other, if that is sure. The pictures are mirrored, so that mistakes are less like
-    those of the way there.
+    The backward pass has its own memory, which starts a few frames after the window (``Batch.following``): it knows who
+    will enter and who was hidden, and repeats no false person of the forward pass. Its pictures are smaller, unless no
+    larger look makes up for the edges that this costs. In each cell, a direction is weighted by its sureness, the mean
+    of ``|2 alpha - 1|`` over the cell, to the sixth power; and by far more where it sees somebody. So people who leave
+    are taken from one direction and people who enter from the other, if it is sure. The pictures are mirrored, so that
+    the mistakes resemble those of the forward pass less.
 
-    Then the window is seen larger, where the picture has the samples, from its last frame back and with what the way
-    there remembers of it, except of places where the two directions differ: there it judges for itself. The larger
-    look has finer edges, finds who is small, and loses who fills the picture: its edges count where it agrees, its
-    word where the two others differ, and by itself where it is very sure of somebody small for several frames, or
+    Then the window is shown larger, if the picture has the samples, from its last frame back. This look uses the
+    forward pass's memory, except in places where the two directions differ, which it judges for itself. It has finer
+    edges and finds small people, but loses people who fill the picture. So its edges count where it agrees; its verdict
+    counts where the two others differ, and on its own where it is very sure of somebody small for several frames, or
     fairly sure of one whom another look sees there a moment before or after. It is left out where the eye has no more
-    samples. It is mirrored, too. Beside it the way there counts more where it is sure of somebody for several frames,
-    unless they are thin: both others miss somebody near who leaves.
+    samples. It is mirrored, too. Compared with it, the forward pass counts more where it is sure of somebody for
+    several frames, unless they are thin: both others miss people nearby who leave.
 
-    The hair of one person who is near is seen best in still smaller pictures, least in the larger ones, and an answer
-    that misses it is sure that nobody is there. So around them, where the larger look misses what another one sees, the
-    two others count by how much their alpha follows the picture's detail. A window in which somebody comes near, or
-    goes, is seen back in both sizes, and passes from the one to the other.
+    The hair of one person nearby is seen best in even smaller pictures, and worst in the larger ones; an answer that
+    misses it is sure that nobody is there. So around such a person, where the larger look misses what another one sees,
+    the two others are weighted by how much their alpha follows the picture's detail. A window in which somebody comes
+    near, or moves away, is shown backwards in both sizes, and fades from one to the other.
 
-    Then scenery is taken out, see ``Scenery``, where looks differ; people are looked for whom larger ones hide, see
-    ``MissedPeople``; mattes are smoothed over time, see ``MotionSmoothing``; and eyes that are to agree do so, in
-    larger pictures.
+    Finally, scenery is removed where the looks differ (``Scenery``), people hidden from the network by larger ones are
+    added (``MissedPeople``), mattes are smoothed over time (``MotionSmoothing``), and the two eyes are made to agree,
+    in larger pictures, if that is requested.
 
     Args:
         stream: The network, which takes pictures of any size, and how it is shown frames; its memory is a
@@ -172,7 +180,7 @@ class Bidirectional:
         self._most = max(_FRAMES_OF_A_CALL, stream.look_ahead_frames)
         self._forward = stream.shots(is_main=True)
         self._age = 0
-        """Frames that the way there has seen of the shot."""
+        """Frames of the shot that the forward pass has seen."""
         self._was_near = False
         """Whether one person was near in the last of them."""
 
@@ -192,11 +200,11 @@ class Bidirectional:
         return estimates
 
     def _of_shot(self, batch: Batch, *, is_last: bool) -> list[MatteEstimate]:
-        """Mattes of frames of one shot, of which those that follow come next where they are the batch's last."""
+        """Mattes of frames of one shot; the batch's ``following`` frames come next after its last frame."""
         ahead, beyond, back = self._seen_ahead(batch), batch.following if is_last else (), {}
         told, shown = on_its_way(ahead.mean), self._smoothing.show(batch.frames)
         if self._age and len(batch) > 1 and is_on_gpu(ahead.mean):
-            # Before what was seen ahead is asked for: the GPU goes on with this while the host waits for that. Without
+            # Before the forward answers are read: the GPU works on this while the host waits for those. Without
             # a GPU motion is looked for beside it.
             back[self._was_near] = self._seen_far_back(batch, beyond, near=self._was_near)
         people = told()
@@ -209,7 +217,7 @@ class Bidirectional:
             if doubted().all():
                 cleared = self._scenery.cleared(batch, seen)
             elif is_on_gpu(seen[0].gain):
-                # Before who is missed is asked for: nobody is as a rule, and the GPU goes on while the host waits.
+                # Before asking who is missed: usually nobody is, and the GPU goes on while the host waits.
                 smoothed = self._smoothing.smooth(batch.frames, seen, motion)
             completed = self._missed.complete(batch, cleared, judged())
             if smoothed is not None and completed is seen:
@@ -228,7 +236,7 @@ class Bidirectional:
         return _Known.joined(parts)
 
     def _agreed(self, frames: Sequence[Frame], estimates: list[MatteEstimate]) -> list[MatteEstimate]:
-        """Mattes of a window whose eyes agree, if they are to."""
+        """The mattes of a window, with the two eyes made to agree if that is requested."""
         agreement = self._agreement
         if agreement is None:
             return estimates
@@ -251,15 +259,15 @@ class Bidirectional:
         *,
         is_near: bool,
     ) -> tuple[list[MatteEstimate], Callable[[], npt.NDArray[np.bool_]]]:
-        """Mattes of a window, with what all looks say of it; and what tells whether they differ, see ``in_doubt``.
+        """Merge all looks at a window into its mattes; also gives whether the looks differ (``in_doubt``).
 
         Args:
             batch: The window.
-            ahead: What the look at it ahead says.
-            beyond: The frames that follow, as far as they are looked at.
+            ahead: The forward pass's answers.
+            beyond: The following frames that are looked at.
             back: What the look back says, in pictures for somebody near (True) or for others, as far as it is known;
                 given up.
-            is_near: Whether somebody is near in the last frame.
+            is_near: True if somebody is near in the last frame.
         """
         stream = self._stream
         was_near = self._was_near if self._age and len(batch) > 1 else is_near
@@ -291,7 +299,7 @@ class Bidirectional:
         return mixed, doubted
 
     def _as_one(self, seen: Sequence[_Known], *, has_hair: bool) -> list[MatteEstimate]:
-        """What each side says of a window's frames, as one; see ``_together``."""
+        """Merge the looks at a window's frames into one matte each; see ``_together``."""
         lasting = [_lasting(one.mean) for one in seen] if self._has_edges else []
         return [
             estimate
@@ -306,7 +314,7 @@ class Bidirectional:
         ]
 
     def _seen_far_back(self, batch: Batch, beyond: Sequence[Frame], *, near: bool) -> _Known:
-        """Answers about a window, seen back from the frames that follow; smaller where somebody is near."""
+        """Answers about a window, shown backwards from the following frames; smaller where somebody is near."""
         # As many are a beginning by themselves.
         alone = self._stream.shots(looks_ahead=len(beyond) < FOLLOWING_FRAMES)
         shown = self._backward_near if near else self._backward
@@ -355,26 +363,26 @@ class Bidirectional:
 
 
 class _Known(NamedTuple):
-    """What one side says of consecutive frames, on their device."""
+    """One look's answers about consecutive frames, on their device."""
 
     gain: Any
-    """Alpha's, float32 [N, E, 1, h, w]."""
+    """Gain of alpha, float32 [N, E, 1, h, w]."""
     offset: Any
     """Likewise."""
     sure: Any
-    """By cell, how sure it is, float32 [N, E, 1, rows, columns], 0..1."""
+    """Sureness of each cell, float32 [N, E, 1, rows, columns], 0..1."""
     mean: Any
-    """Likewise, what alpha's mean is."""
+    """Mean alpha of each cell, likewise."""
     fine: Any
-    """Likewise, how much of it follows the picture's detail."""
+    """Fineness of each cell, likewise: how much of alpha follows the picture's detail."""
 
     def of(self, frames: slice) -> _Known:
-        """What it says of some of them."""
+        """The answers about some of the frames."""
         return _Known(*(planes[frames] for planes in self))
 
     @classmethod
     def joined(cls, parts: list[Self]) -> Self:
-        """What it says of the frames of all parts, in memory of its own; the parts are given up, plane by plane."""
+        """The answers of all parts, in memory of its own; the parts are emptied, plane by plane, to save memory."""
         planes_of_parts = [list(planes) for planes in zip(*parts, strict=True)]
         parts.clear()
         return cls(*(np.concatenate(planes_of_parts.pop(0)) for _ in cls._fields))
@@ -388,7 +396,7 @@ def _together(
     lasting: Sequence[Any] = (),
     has_hair: bool = False,
 ) -> Iterator[MatteEstimate]:
-    """The answers about each frame as one: there, back, and for edges, if there is one.
+    """Merge the answers about each frame: forward, backward and, if there is one, for edges.
 
     Args:
         answers: Of each side, about the same frames.
@@ -421,7 +429,7 @@ def _together(
         met = (alone / _MISSED).clip(0.0, 1.0) * (there + back > 0)
         trust = _WITNESS_TRUST + np.float32(_MET_TRUST - _WITNESS_TRUST) * met
         witness = _WITNESS * sures[2] ** trust * (1 + _FAVOUR) * around[2] * larger
-        # Whom it alone sees is small. Three cells of it and more are the scene that was seen between two who part.
+        # People whom it alone sees are small. Three cells and more are scenery seen between two people who part.
         witness *= 1 - _solid((alone > _SEEN).astype("float32"))
         weights = [weights[0] * word * (1 + solid), weights[1] / word, witness]
     weights = [one**_DECISION for one in weights]
@@ -439,14 +447,14 @@ def _together(
 
 
 def _between(one: Any, other: Any, share: float) -> Any:
-    """Two planes mixed, on their device: so much of the other."""
+    """Mix two planes, on their device; ``share`` is the weight of the second."""
     return one + np.float32(share) * (other - one)
 
 
 def _with_hair(
     shares: Sequence[Any], means: Sequence[Any], fines: Sequence[Any], around: Sequence[Any]
 ) -> list[Any]:
-    """Shares of the answers where the one for edges misses hair: there, and back, by how fine each is.
+    """Shares of the answers where the one for edges misses hair: forward and backward, by how fine each is.
 
     Args:
         shares: Of each answer by cell, float32 [N, 1, rows, columns]: there, back, and for edges.
@@ -465,9 +473,10 @@ def _with_hair(
 
 
 def _lasting(means: Any) -> Any:
-    """In what share of the frames around each frame somebody is seen in or beside each cell, to a power.
+    """Share of the frames around each frame in which somebody is seen in or beside each cell, to a power.
 
-    At a window's ends these are the nearest as many; frames that a shorter window lacks show nobody.
+    At a window's ends, the nearest frames of the same number are used; if the window is shorter, the missing frames
+    count as empty.
 
     Args:
         means: What one side says of alpha's mean in consecutive frames, float32 [N, E, 1, rows, columns].
@@ -478,7 +487,7 @@ def _lasting(means: Any) -> Any:
     seen = (greatest_around(_of_all_eyes(means)) > _SEEN).astype("float32").reshape(means.shape)
     until = np.concatenate([np.zeros_like(seen[:1]), seen.cumsum(axis=0)])
     frames = 2 * _LASTING_FRAMES + 1
-    # Slices alone: to bring indices up, the host would wait for the GPU.
+    # Only slices: copying indices to the GPU would make the host wait for it.
     counts = until[frames:] - until[:-frames] if len(seen) > frames else until[-1:]
     middle = len(seen) - len(counts)
     ends = [counts[:1]] * min(_LASTING_FRAMES, middle), [counts[-1:]] * max(middle - _LASTING_FRAMES, 0)
@@ -486,7 +495,7 @@ def _lasting(means: Any) -> Any:
 
 
 def _of_all_eyes(planes: Any) -> Any:
-    """Planes of frames and eyes, [N, E, 1, h, w], one after the other: [N * E, 1, h, w]."""
+    """Flatten planes of frames and eyes, [N, E, 1, h, w], to [N * E, 1, h, w]."""
     return planes.reshape(-1, *planes.shape[2:])
 
 
@@ -504,7 +513,7 @@ def _doubt(one: Any, other: Any) -> Any:
 
 
 def _solid(cells: Any) -> Any:
-    """What is at least three cells thick, and the cells beside it; beyond the picture's border it goes on.
+    """Keep what is at least three cells thick, and the cells beside it; the picture is continued beyond its border.
 
     Args:
         cells: float32 [N, 1, rows, columns], 0..1.

@@ -71,7 +71,7 @@ def require_possible(options: InferenceSettings, network: MattingNetwork) -> Non
     """Refuse options that a network does not support.
 
     Raises:
-        UsageError: It takes pictures of one size, and others would be needed; or its memory cannot be cut.
+        UsageError: It accepts only one picture size, and others would be needed; or its memory cannot be cropped.
     """
     if side_multiple(network) is None:
         instead = {"inference.region=crop": "inference.region=zoom", "inference.early_exit=smaller": "selfie"}
@@ -81,9 +81,9 @@ def require_possible(options: InferenceSettings, network: MattingNetwork) -> Non
             "inference.scales": options.scales != (1.0,),
         }
         for key in (key for key, is_asked in asked.items() if is_asked):
-            hint = f"; {instead[key]} is what it can do" if key in instead else ""
-            raise UsageError(f"{key}: {network.name} takes pictures of one size{hint}")
+            hint = f"; use {instead[key]}" if key in instead else ""
+            raise UsageError(f"{key}: {network.name} takes pictures of one size only{hint}")
     if options.region == "crop" and network.recurrent and not isinstance(network.new_state(), SpatialState):
         raise UsageError(
-            f"inference.region=crop: the memory of {network.name} cannot be cut; inference.region=zoom keeps one apart"
+            f"inference.region=crop: the memory of {network.name} cannot be cropped; use inference.region=zoom"
         )

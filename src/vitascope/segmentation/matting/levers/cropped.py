@@ -28,15 +28,15 @@ from vitascope.segmentation.matting.shots import StreamNetwork
 
 
 class Cropped(Surroundings):
-    """Cuts parts around people out of the network's own pictures, sample for sample, and asks for those.
+    """Crops the network's own pictures to parts around people, without resampling, and runs the network on those.
 
-    The picture is looked at as a whole at the start of a shot, every ``recheck_frames`` frames, and when something
-    moves outside the parts. A matte that reaches the edge of its part is thrown away, and the frames are looked at
-    whole: nobody is cut off.
+    The network sees the whole picture at the start of a shot, every ``recheck_frames`` frames, and when something moves
+    outside the parts. If a matte reaches the edge of its part, it is discarded and the frames are run whole, so that
+    nobody is cut off.
 
-    A recurrent network's memory lies in the plane. Parts begin at multiples of the coarsest level's step, so that a
-    part's memory is a slice of the whole picture's: it is cut out before the call and put back after, and nothing is
-    resampled or begun again when parts move.
+    A recurrent network's memory is spatial. Parts begin at multiples of the coarsest level's step, so that a part's
+    memory is a slice of the whole picture's: it is cut out before the call and written back after. Nothing is
+    resampled, and memory is not reset when parts move.
 
     Args:
         stream: The network, which takes pictures of any size, and how it is shown frames.
@@ -84,7 +84,7 @@ class Cropped(Surroundings):
         ]
 
     def _follow(self, alpha: Any, parts: list[Region]) -> None:
-        """Keep the parts while people are well inside and they are not far too large; else cut again."""
+        """Keep the parts while people are well inside and the parts are not far too large; else choose new ones."""
         boxes = people_boxes(to_numpy(alpha))
         if boxes is None:
             self._nobody = True
@@ -132,7 +132,7 @@ def reaches(mattes: list[Any], where: npt.NDArray[np.bool_]) -> bool:
 
 
 def _cut(images: Any, parts: list[Region], wanted: NetworkInput) -> Any:
-    """The parts of pictures [T, E, ...], one for each eye, dense."""
+    """Crop pictures [T, E, ...] to the parts, one for each eye; contiguous."""
     arrays = array_module(on_gpu=is_on_gpu(images))
     if wanted.layout == "NCHW":
         eyes = [images[:, eye, :, part.rows, part.columns] for eye, part in enumerate(parts)]

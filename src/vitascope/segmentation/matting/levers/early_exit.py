@@ -1,4 +1,4 @@
-"""Tries a small network first, and the full one if the small one is not confident, or was wrong."""
+"""Tries a small network first, and the full network where the small one is unsure or was recently wrong."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FloatArray = npt.NDArray[np.float32]
 _LOW, _HIGH = 0.1, 0.9
 _TILE = 16
 _LEAST_SHARE = 0.01
-"""Smaller mattes are weighed as if they had this share of the picture, so that a speck is no disagreement."""
+"""Minimum share of the picture by which doubt is divided, so that a speck does not count as disagreement."""
 
 
 class EarlyExit:
@@ -34,14 +34,14 @@ class EarlyExit:
     edge's width (``doubt``), less how far it was from the full network's matte when both last saw the same frame
     (``disagreement``). Both see the first frame of a shot and every ``recheck_frames``-th frame after a comparison.
 
-    A recurrent network, either of them, does not see what it is not asked for; its memory stays what it was.
+    Either network, if recurrent, does not see the frames that it is not asked for; its memory does not change there.
 
     Args:
-        inner: Asks the full network.
+        inner: Runs the full network.
         stream: The full network, and how it is shown frames.
         first: The first network.
-        first_wanted: What it is shown of a whole eye.
-        options: When the first network is believed, and how often both are compared.
+        first_wanted: Its picture of a whole eye.
+        options: The confidence needed to use the first network, and how often both are compared.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ def doubt(alpha: FloatArray) -> float:
 
 
 def disagreement(ours: FloatArray, theirs: FloatArray) -> float:
-    """The largest local difference of two mattes of a frame: a lost hand counts, however large its owner.
+    """The largest local difference of two mattes of a frame: a lost hand counts, however large its owner is.
 
     Args:
         ours: float32 [E, h, w], 0..1.
@@ -131,7 +131,7 @@ def disagreement(ours: FloatArray, theirs: FloatArray) -> float:
 
 
 def shown(images: Any, wanted: NetworkInput, other: NetworkInput) -> Any:
-    """Batches that were prepared for one network, as another takes them.
+    """Convert pictures that were prepared for one network into those for another.
 
     Args:
         images: [T, E, ...] as ``wanted`` says.

@@ -21,13 +21,13 @@ from vitascope.segmentation.matting.shots import StreamNetwork, Views, next_part
 from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
 
 _FRAMES_OF_A_CALL: Final = 4
-"""Frames whose mattes are mapped back before those that they are made of are let go: a window's take hundreds of MB."""
+"""Frames mapped back at a time, before their fisheye mattes are freed: those of a window take hundreds of MB."""
 _STEPS: Final = 1 << 20
-"""In which parts of pictures are told, along each side: they are found again exactly, in pictures of any size."""
+"""Grid steps along each side in which parts of pictures are given: fine enough to be exact in pictures of any size."""
 
 
 class FisheyePictures(Views):
-    """Makes a network's pictures of the fisheye pictures of eyes, or of parts of these.
+    """Makes a network's pictures from the fisheye pictures of eyes, or from parts of these.
 
     Args:
         views: Makes pictures of the eyes.
@@ -39,11 +39,11 @@ class FisheyePictures(Views):
 
     @property
     def eyes(self) -> int:
-        """Fisheye pictures of a frame."""
+        """Number of fisheye pictures of a frame."""
         return self._views.eyes * self._fisheye.count
 
     def windows(self, parts: Sequence[Region], grid: tuple[int, int]) -> list[Region]:
-        """Parts of the fisheye pictures, one each, in samples of a grid (height, width): in ``_STEPS`` to a side."""
+        """Parts of the fisheye pictures, one each, from samples of a grid (height, width): in ``_STEPS`` to a side."""
         down, across = (_STEPS / side for side in grid)
         return [
             Region(
@@ -63,7 +63,7 @@ class FisheyePictures(Views):
         Args:
             frames: As ``Views`` takes them.
             wanted: Size and normalisation.
-            windows: What to show of each, the same of all; all of it when omitted.
+            windows: The part of each to show, the same for all frames; all of it when omitted.
         """
         if windows is None:
             shown = self._fisheye.resized(wanted.size)
@@ -78,10 +78,10 @@ class FisheyePictures(Views):
 
 
 class FisheyeLooks:
-    """Shows windows of a shot to ``Bidirectional`` as fisheye pictures, in all its sizes, and maps mattes back.
+    """Gives ``Bidirectional`` windows of a shot as fisheye pictures, in all its sizes, and maps the mattes back.
 
-    While people stand at the rim of VR180, pictures are bent, see ``RimPeople``: that is told from a look at a shot's
-    first frames, and from the last matte of each window. Where it changes, the lever begins anew.
+    While people stand at the rim of VR180, bent pictures are used, see ``RimPeople``: this is decided by the first
+    frames of a shot and by the last matte of each window. When it changes, the lever starts anew.
 
     Args:
         stream: As ``Bidirectional`` takes it; with ``fisheye``.
@@ -94,12 +94,12 @@ class FisheyeLooks:
         self._rim = RimPeople(fisheye, stream.agreement) if RimPeople.may_need(fisheye) else None
         self._begin(fisheye, stream.agreement)
         self._is_first = True
-        """Until a frame is seen: it begins a shot, as no other comes before."""
+        """True until the first frame, which begins a shot."""
         self._last_seen: Callable[[], FloatArray] | None = None
-        """Gives alpha of the last window's last frame, as it was shown; None where nobody asks."""
+        """Gives alpha of the last window's last frame, in its fisheye pictures; None where it is not needed."""
 
     def _begin(self, fisheye: FisheyeViews, agreement: StereoAgreement | None) -> None:
-        """Show these pictures from now on, to a lever that knows nothing of before."""
+        """Use these pictures from now on, with a new lever that has no memory."""
         stream = self._stream
         scale = max(own / shown for own, shown in zip(stream.eye_size, fisheye.eye.size, strict=True))
         # Rounded up, they would be seen once more in pictures a sample larger, which show nothing new.
@@ -156,19 +156,19 @@ class FisheyeLooks:
             return replace(batch, images=self._fisheye.show(batch.images))
 
     def _seen(self, estimate: MatteEstimate, pictures: Any) -> Callable[[], FloatArray]:
-        """Gives a frame's alpha as its pictures show it, once it is asked for."""
+        """A function that gives a frame's alpha in its fisheye pictures when called."""
         assert self._rim is not None  # whoever asks knows
         with memory_errors():
             return on_its_way(small_alpha(estimate, pictures, self._rim.shown))
 
     def _are_at_rim(self, seen: Callable[[], FloatArray]) -> bool:
-        """Whether a frame's people stand there."""
+        """True if a frame's people stand at the rim."""
         assert self._rim is not None  # whoever asks knows
         with memory_errors():
             return self._rim.would_be_seen(seen())
 
     def _choose(self, *, are_at_rim: bool) -> None:
-        """Show bent pictures, or the usual ones, from now on."""
+        """Use bent pictures, or the usual ones, from now on."""
         assert self._rim is not None  # whoever asks knows
         if are_at_rim != self._rim.are_seen:
             self._rim.are_seen = are_at_rim

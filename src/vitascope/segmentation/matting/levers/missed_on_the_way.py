@@ -28,48 +28,49 @@ from vitascope.segmentation.matting.shots import Answer, ShotInference, StreamNe
 from vitascope.segmentation.report import Tally
 
 _SMALLER = 2 / 3
-"""The size of the smaller pictures, beside the usual ones."""
+"""Size of the smaller pictures, relative to the usual ones."""
 _FIRST_FRAMES, _FRAMES_BEFORE = 8, 8
-"""Frames of a shot that are judged together as it begins, if so many are looked ahead to, and frames before another one
-that it is judged with."""
+"""First frames of a shot that are judged together, if so many are looked ahead to; and frames before a later frame that
+it is judged with."""
 _FRAMES_OF_A_CALL = 8
-"""Frames are shown in such parts: what the network answers is larger than what is kept of it."""
+"""Frames shown in one call: the network's output is larger than what is kept of it."""
 
 ON_THE_WAY_RULES: Final = (
     "a shot's first frames are as many as are looked ahead to, shown in the same pictures",
     (_SMALLER, _FIRST_FRAMES, _FRAMES_BEFORE),
 )
-"""What mattes of a video that is seen once depend on, beside ``SMALLER_PEOPLE_RULES``."""
+"""Constants that the mattes of a single pass depend on, in addition to ``SMALLER_PEOPLE_RULES``."""
 
 
 class MissedOnTheWay:
     """Finds people whom a network misses beside larger ones, in a single pass over a video.
 
-    As a shot begins, and then every ``LOOK_EVERY_FRAMES`` frames, a frame with somebody large in it is shown with them
-    smaller, see ``SmallerPeople``. While somebody is seen there who is missing in the mattes, all frames are shown so,
-    too: at 0.44 of the cost of the usual pictures, or at that of close-ups' pictures. Who is missed is judged from a
-    frame and those before it, in a shot's first frames from all of these, and is taken from the smaller pictures.
+    At the start of a shot, and then every ``LOOK_EVERY_FRAMES`` frames, a frame with a large person in it is also run
+    with that person shrunk, see ``SmallerPeople``. While this shows somebody who is missing in the mattes, all frames
+    are also run this way: at 0.44 of the cost of the usual pictures, or at the cost of close-ups' pictures. Whether
+    somebody is missed is judged from a frame and those before it, in a shot's first frames from all of these; missed
+    people are taken from the smaller pictures.
 
     Args:
         stream: The network, which takes pictures of any size, and how it is shown frames.
-        shots: Mattes them.
+        shots: Makes the usual mattes.
     """
 
     def __init__(self, stream: StreamNetwork, shots: ShotInference) -> None:
         self._stream, self._shots = stream, shots
-        # Of more it is not sure that they come in one batch, and mattes must not depend on batches.
+        # More might not come in one batch, and mattes must not depend on batches.
         self._first_frames = min(_FIRST_FRAMES, max(stream.look_ahead_frames, 1))
         self._look_from(stream.fisheye)
         self._last_number: int | None = None
-        """The last frame's; None before the first of a shot."""
+        """Number of the last frame; None before the first frame of a shot."""
 
     @staticmethod
     def may_help(wanted: NetworkInput) -> bool:
-        """False where the usual pictures are so small that smaller ones show a body worse."""
+        """False if the usual pictures are so small that smaller ones show bodies worse."""
         return max(wanted.size) > CLOSE_UP_SIDE
 
     def _look_from(self, fisheye: FisheyeViews | None) -> None:
-        """Look at the eyes, or at these pictures of them, from now on, and know nobody yet."""
+        """Use the eyes, or these pictures of them, from now on, and forget all people."""
         stream = self._stream
         views, wanted = stream.views, stream.wanted
         if fisheye is not None:
@@ -81,11 +82,11 @@ class MissedOnTheWay:
 
     def _end_looks(self) -> None:
         self._looks: ShotInference | None = None
-        """Sees the smaller pictures while somebody is missed."""
+        """Runs the smaller pictures while somebody is missed."""
         self._seen: list[CoarseLook] = []
-        """What it saw last."""
+        """Its last looks."""
         self._is_missed = False
-        """Whether somebody was, since it was last asked."""
+        """True if somebody was missed since the last check."""
 
     def estimate(self, batch: Batch) -> list[MatteEstimate]:
         """Mattes of the next frames."""
@@ -107,7 +108,7 @@ class MissedOnTheWay:
         return completed
 
     def _end_of_part(self, batch: Batch, answers: Sequence[Answer], first: int) -> int:
-        """Where frames end that are judged alike: at a shot's end, or where it is asked anew who is missed."""
+        """End of the frames that are judged together: at a shot's end, or where the next check is due."""
         is_first = self._last_number is None or batch.starts_shot[first]
         end = next_part(batch.starts_shot, first, self._first_frames if is_first else _FRAMES_OF_A_CALL)
         period = batch.frames[first].index // LOOK_EVERY_FRAMES
@@ -121,7 +122,7 @@ class MissedOnTheWay:
         return next((at for at in range(first + 1, end) if ends_before(at)), end)
 
     def _completed(self, frames: Sequence[Frame], answers: Sequence[Answer], images: Any) -> Sequence[Answer]:
-        """Answers about a part with those who were missed.
+        """Answers about a part, with missed people added.
 
         Args:
             frames: Those of the part.
@@ -172,10 +173,10 @@ class MissedOnTheWay:
         return self._smaller.alpha_of(estimates, shown)
 
     def _somebody_is_missed(self, frames: Sequence[Frame], alphas: Any) -> bool:
-        """Whether somebody is missing in the mattes of some frames, whose alpha this is, beside somebody large."""
+        """True if somebody beside a large person is missing in the mattes of some frames; ``alphas`` are theirs."""
         if not any(large_people(alpha).any() for alpha in to_numpy(coarse(alphas))[:, 0]):
             return False
-        # Such looks are no part of what the network sees of every frame; and small pictures are told at once.
+        # These looks are not counted as frames that the network saw; and in small pictures one is enough to decide.
         warm_up = min(self._stream.warm_up_frames, 1)
         alone = replace(self._stream, warm_up_frames=warm_up, tally=Tally()).shots(looks_ahead=False)
         return any(missed([one.coarse]).any() for one in self._smaller.seen(alone, frames, alphas))

@@ -24,25 +24,25 @@ from vitascope.segmentation.matting.levers.smaller_people import (
 from vitascope.segmentation.matting.shots import StreamNetwork
 
 _FRAMES_OF_A_CALL = 8
-"""A window is shown in such parts: what the network answers is larger than what is kept of it."""
+"""Frames of a window shown in one call: the network's output is larger than what is kept of it."""
 
 
 class MissedPeople:
     """Finds people whom a network missed in a window of a shot, beside larger ones.
 
-    A network that sees the whole picture tells people by their size among others. A standing man beside a face that
-    fills the picture is nobody to it, and is seen at once where that face is no larger than he is. So large people are
-    shown smaller, in the window's last and first frame, or in the middle one if nobody large is in these; what is
-    around them is painted over the rest of them. Where somebody is seen there who is missing in the mattes, the whole
-    window is shown so from its last frame back. All this in the smaller pictures, mirrored: more of a body lies in what
-    a feature sees. Who is seen for several frames, surely, and not in the paint, is missed; where the pictures are no
-    smaller, as in small videos, a second look must see them, too. Then the window is shown in the larger pictures, and
-    they are taken from these, with their edges; from the smaller ones where they are lost.
+    A network that sees the whole picture judges people by their size relative to others: it misses a standing man
+    beside a face that fills the picture, and sees him once the face is no larger than he is. So large people are shrunk
+    in the window's last and first frame, or in the middle frame if these show nobody large; the rest of their place is
+    painted with their surroundings. If this shows somebody who is missing in the mattes, the whole window is run this
+    way, from its last frame back. All this uses the smaller, mirrored pictures, in which a feature covers more of a
+    body. People who are seen surely, for several frames and outside the paint, count as missed; where the pictures are
+    no smaller, as in small videos, a second look must see them, too. Then the window is run in the larger pictures, and
+    missed people are taken from these, with their edges; from the smaller pictures where the larger ones lose them.
 
     Args:
         stream: The network, which takes pictures of any size.
-        wanted: The pictures whose size mattes have.
-        smaller: The smaller ones.
+        wanted: The pictures that have the size of the mattes.
+        smaller: The smaller pictures.
     """
 
     def __init__(self, stream: StreamNetwork, wanted: NetworkInput, smaller: NetworkInput) -> None:
@@ -69,7 +69,7 @@ class MissedPeople:
         Args:
             batch: As ``judge`` takes it.
             estimates: Likewise.
-            judged: What came of it.
+            judged: The result of ``judge``.
         """
         at_frames = _judged_at(len(batch))
         is_large = np.reshape([large_people(alpha).any() for alpha in judged], (len(at_frames), -1))
@@ -84,7 +84,7 @@ class MissedPeople:
         frames, mattes = batch.frames[::-1], estimates[::-1]
         seen = self._seen(frames, mattes)
         if not self._smaller.are_small:
-            # A look that sees more of a body cannot be had: two must agree.
+            # No look can see more of a body, so two must agree.
             again = self._seen(frames, mattes, is_mirrored=False)
             seen = [
                 replace(one, coarse=one.coarse.agreed(other.coarse))
@@ -98,7 +98,7 @@ class MissedPeople:
     def _seen(
         self, frames: Sequence[Frame], estimates: Sequence[MatteEstimate], *, is_mirrored: bool = True
     ) -> list[Seen]:
-        """What is seen in frames whose large people are smaller, in the smaller pictures.
+        """Looks at frames with large people shrunk, in the smaller pictures.
 
         Args:
             frames: From the last to the first.
@@ -122,13 +122,13 @@ class MissedPeople:
         seen: Sequence[Seen],
         wheres: npt.NDArray[np.bool_],
     ) -> list[MatteEstimate]:
-        """Mattes of frames with those who are missed in them.
+        """Mattes of frames with missed people added.
 
         Args:
             frames: From the last to the first.
             estimates: Their mattes.
-            seen: What the smaller pictures say of them.
-            wheres: Who is missed, as ``missed`` gives it.
+            seen: The looks at the smaller pictures.
+            wheres: Where people are missed, from ``missed``.
         """
         views, completed = self._stream.views, list[MatteEstimate]()
         shots = self._stream.shots(looks_ahead=False)
@@ -145,5 +145,5 @@ class MissedPeople:
 
 
 def _judged_at(count: int) -> list[int]:
-    """Frames of a window of so many in which large people are looked for."""
+    """Indices of the frames, in a window of ``count``, in which large people are looked for."""
     return sorted({0, count // 2, count - 1})

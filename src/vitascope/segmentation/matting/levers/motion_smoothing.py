@@ -21,48 +21,50 @@ from vitascope.segmentation.matting.estimates import plain_rgb, small_alpha
 from vitascope.segmentation.matting.shots import Views
 
 _MOTION_SIDE: Final = 480
-"""Longest side, in samples, of the pictures that motion is found in: half of what mattes have, as a rule. A quarter
-was too little on clips of ``benchmarks/matte_quality``, and with the whole nothing was better."""
+"""Longest side, in samples, of the pictures that motion is found in: usually half of the mattes'. A quarter was too
+little on clips of ``benchmarks/matte_quality``, and the full size was no better."""
 _LEAST_SIDE: Final = 16
-"""Below 12 samples OpenCV refuses to look for motion; the border of smaller pictures is repeated."""
+"""Minimum side, in samples, for motion search: OpenCV refuses fewer than 12. Smaller pictures are padded with their
+border."""
 _FRAMES_OF_A_CALL: Final = 8
-"""A window is smoothed in such parts, and with the frames beside them: what is read is larger than what is kept."""
+"""Frames of a window smoothed at a time, together with their neighbours: the input takes more memory than the
+result."""
 _NOBODY: Final = 0.01
-"""The mean alpha of a cell up to which nobody is there."""
+"""Mean alpha of a cell up to which nobody is in it."""
 
 SMOOTHING_RULES: Final = (_MOTION_SIDE, _NOBODY, *MEAN_RULES)
-"""What smoothed mattes depend on."""
+"""Constants that smoothed mattes depend on."""
 
 Grey = npt.NDArray[np.uint8]
 
 
 class Motion(NamedTuple):
-    """The motion in a window, which is being found."""
+    """The motion in a window, while it is being computed."""
 
     box: tuple[slice, slice]
     """Rows and columns of the mattes in which people are."""
     moves: Sequence[Future[npt.NDArray[np.float32]]]
-    """As ``mean_along_motion`` takes it, for each frame but the last, those kept of the window before included, and
-    each eye: to the next frame, and from that back, float32 [2, h', w', 2]."""
+    """Motion for ``mean_along_motion``, for each eye of each frame but the last, including the frames kept from the
+    previous window: to the next frame, and from that back, float32 [2, h', w', 2]."""
     before: tuple[Any, Any] | None = None
     """RGB [T, E, 3, h, w] and alpha [T, E, h, w] of the last frames before the window; None at a shot's beginning."""
 
     def cancel(self) -> None:
-        """What was not begun is not wanted any more."""
+        """Cancel the work that has not started."""
         for move in self.moves:
             move.cancel()
 
 
 class MotionSmoothing:
-    """Smooths windows of a shot, one after the other, where people are.
+    """Smooths consecutive windows of a shot, in the area where people are.
 
     Motion is dense optical flow (Kroeger and others, "Fast Optical Flow using Dense Inverse Search", 2016), found on
-    the CPU while the network sees the window. A window's last frames are mixed with those before them alone.
+    the CPU while the network sees the window. The last frames of a window are averaged only with frames before them.
 
     Args:
         views: Makes the pictures.
-        wanted: The pictures whose size mattes have.
-        threads: Find the motion, of several frames at a time.
+        wanted: The pictures that have the size of the mattes.
+        threads: Threads that find motion, several frames at a time.
     """
 
     def __init__(self, views: Views, wanted: NetworkInput, threads: ThreadPoolExecutor) -> None:
@@ -73,25 +75,25 @@ class MotionSmoothing:
         self._greys: list[Any] = []
         """The last window's last frames, uint8 [E, h', w'] each."""
         self._last: tuple[Any, Any] | None = None
-        """What ``Motion.before`` of the next window is."""
+        """``Motion.before`` of the next window."""
 
     def begin_shot(self) -> None:
-        """Nothing of before counts."""
+        """Forget all earlier frames."""
         self._greys, self._last = [], None
 
     def show(self, frames: Sequence[Frame]) -> Callable[[], npt.NDArray[np.uint8]]:
-        """Begin to make the pictures that motion is found in: what ``watch`` takes for the next window."""
+        """Start making the pictures that motion is found in; the result is for ``watch`` of the next window."""
         pictures = plain_rgb(self._views.make(frames, self._small), self._small)
         return on_its_way(
             (pictures.mean(axis=-3, dtype="float32") * 255).round().clip(0, 255).astype("uint8")
         )
 
     def watch(self, shown: Callable[[], npt.NDArray[np.uint8]], people: npt.NDArray[np.float32]) -> Motion:
-        """Begin to find the motion in the next window.
+        """Start finding the motion in the next window.
 
         Args:
-            shown: As ``show`` gives it.
-            people: By cell, how much of it people are, float32 [rows, columns], 0..1, in all of these frames.
+            shown: Result of ``show``.
+            people: Mean alpha of each cell over all of these frames, float32 [rows, columns], 0..1.
 
         Returns:
             What ``smooth`` takes; without anything where nobody is.
@@ -118,12 +120,12 @@ class MotionSmoothing:
     def smooth(
         self, frames: Sequence[Frame], estimates: Sequence[MatteEstimate], motion: Motion
     ) -> list[MatteEstimate]:
-        """Smooth the mattes of a window. They may be smoothed again, with others in their place.
+        """Smooth the mattes of a window. The result may be smoothed again, together with other mattes.
 
         Args:
-            frames: The window's.
+            frames: The window's frames.
             estimates: Alpha's coefficients, float32 of the size of ``wanted``.
-            motion: What ``watch`` gave for these frames.
+            motion: Result of ``watch`` for these frames.
         """
         if not motion.box[0].stop:
             return list(estimates)
@@ -168,10 +170,10 @@ class MotionSmoothing:
 
 
 def _moves(picture: Grey, following: Grey) -> npt.NDArray[np.float32]:
-    """Where each sample of a picture lies in the one that follows, and of that in this one: float32 [2, h', w', 2]."""
+    """Optical flow from a picture to the next, and from that one back: float32 [2, h', w', 2]."""
     flow: Any = cv2.DISOpticalFlow.create(cv2.DISOpticalFlow_PRESET_FAST)
     flow.setFinestScale(1)
-    flow.setVariationalRefinementIterations(0)  # twice the time, and no better mattes
+    flow.setVariationalRefinementIterations(0)  # it takes twice the time, and mattes are no better
     height, width = picture.shape
     below, beside = max(_LEAST_SIDE - height, 0), max(_LEAST_SIDE - width, 0)
     one, other = (

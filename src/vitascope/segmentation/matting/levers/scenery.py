@@ -1,4 +1,4 @@
-"""Removes scenery that is sometimes taken for a person: it looks the same as when nobody was there."""
+"""Removes scenery that is taken for a person in some frames, by comparing it with frames that show nobody there."""
 
 from __future__ import annotations
 
@@ -21,43 +21,47 @@ from vitascope.segmentation.matting.batch import Batch
 from vitascope.segmentation.matting.estimates import coarse, plain_rgb, small_alpha
 
 _DOUBT = 0.5
-"""The difference of a cell's mean alpha between looks at a frame from which on a window is in doubt. This and what
-follows was chosen on ``benchmarks/matte_quality``, seeds 111 to 126 and 201 to 222."""
+"""Difference of a cell's mean alpha between two looks at a frame from which on a window is in doubt. This and the
+following constants were chosen on ``benchmarks/matte_quality``, seeds 111 to 126 and 201 to 222."""
 _NOBODY = 0.2
-"""Alpha up to which a frame shows what is behind people."""
+"""Maximum alpha at which a frame shows the background."""
 _SOMEBODY, _BESIDE, _BAY = 0.5, 0.02, 0.08
-"""Alpha from which on somebody is there; what is not seen so near to them, as a share of the longer side, may be a part
-of them, as may what lies between parts of them that are twice the third apart: a shirt behind an arm."""
+"""Minimum alpha of a person; then two distances, as shares of the longer side. A place that shows nobody within the
+first distance of a person may belong to them, as may a place between parts of them that are up to twice the second
+apart: a shirt behind an arm."""
 _LEAST_SEEN, _LEAST_ALIKE = 2, 4
-"""Frames that must show what is behind; and frames of one look, those with somebody among them."""
+"""Minimum number of frames that show the background, and of frames that look alike, including those with somebody."""
 _ALIKE, _ALIKE_IN_DETAIL = 0.04, 0.3
-"""The mean difference of colours around a sample, 0..1, up to which it looks the same; and as a share of their standard
-deviation, where that is more: frames that lie between one another's samples differ by so much."""
+"""Maximum mean difference of colours around a sample, 0..1, at which two frames look alike; and the same as a share of
+the colours' standard deviation, if that is more: frames shifted by a fraction of a sample differ by as much."""
 _DETAIL = 0.02
-"""That deviation from which on a sample is told from others: who wears a wall's colour stands before it."""
+"""Minimum of that deviation at which samples can be compared: somebody who wears the colour of a wall stands before
+it."""
 _AROUND: Final = 5
-"""Samples to a side that are compared, as ``mean_around`` does."""
+"""Side, in samples, of the square that is compared, for ``mean_around``."""
 _SURENESS = 2
-"""The power of ``|2 alpha - 1|`` that is a frame's voice: a veil has little to say."""
+"""Exponent that turns ``|2 alpha - 1|`` into a frame's vote: half-transparent samples say little."""
 _VEILED, _KEPT = 0.3, 0.7
-"""The share of alpha that frames of one look agree upon: below the first nothing is kept, above the second all is."""
+"""Share of alpha on which frames that look alike agree: below the first value nothing is kept, above the second all
+is."""
 _PERSON = 0.2
-"""Alpha from which on a place may move with somebody, and not with the camera."""
+"""Alpha from which on a place may move with a person instead of the camera."""
 _LEAST_CORNERS, _MOST_CORNERS = 8, 200
-"""Corners by which the camera's motion is told."""
+"""Minimum and maximum number of corners used to find the camera's motion."""
 _CORNER_QUALITY, _CORNERS_APART = 0.01, 4
-"""As OpenCV's ``goodFeaturesToTrack`` takes them."""
+"""Quality level and minimum distance in samples, for OpenCV's ``goodFeaturesToTrack``."""
 _FOLLOWED_IN, _OFF, _LEAST_AGREED, _LEAST_GROWTH = 11, 0.7, 0.25, 0.5
-"""Samples to a side in which a corner is followed; how far off the motion it may be; the least share of corners that
-agree on it: fewer do in a flash; and the least size of a frame upon the one before."""
+"""Side of the window in which a corner is tracked, in samples; how far, in samples, it may be off the motion; the
+minimum share of corners that agree on it, which is low in a flash; and the minimum scale of a frame relative to the one
+before."""
 _LEAST_VOICE = 0.02
-"""The voice of a frame that shows half of somebody."""
+"""Added to every frame's vote, so that a frame with alpha near one half has one."""
 _TRACE = 0.01
-"""Alpha that is as good as nobody."""
+"""Maximum alpha that counts as empty."""
 _FRAMES_OF_A_CALL = 8
-"""Frames are looked at in such parts: their planes are large."""
+"""Frames compared at a time: their planes are large."""
 _LEAST_CHANGE = 0.1
-"""The change of alpha from which on a frame has another matte."""
+"""Minimum change of alpha for which a frame's matte is replaced."""
 
 SCENERY_RULES: Final = (
     (_DOUBT, _NOBODY, _SOMEBODY, _BESIDE, _BAY, _LEAST_SEEN, _LEAST_ALIKE),
@@ -65,24 +69,24 @@ SCENERY_RULES: Final = (
     (_PERSON, _LEAST_CORNERS, _MOST_CORNERS, _CORNER_QUALITY, _CORNERS_APART),
     (_FOLLOWED_IN, _OFF, _LEAST_AGREED, _LEAST_GROWTH, _LEAST_VOICE, _TRACE, _LEAST_CHANGE),
 )
-"""What mattes without scenery depend on."""
+"""Constants that mattes without scenery depend on."""
 
 
 class Scenery:
     """Removes scenery from the mattes of a window in which some frames take it for a person.
 
-    A motorcycle beside somebody is taken for a part of them; once they have walked on, it is not. Whatever looks the
-    same is somebody in all frames or in none. So the frames are laid upon one another along the camera's motion, and
-    what is behind people is what frames show in which nobody is there. Where a frame shows the same, by its colours and
-    their detail, it has a voice in whether that is somebody; and where most say no, alpha falls.
+    A motorcycle beside a person is taken for a part of them; once they have walked on, it is not. A place that looks
+    the same in all frames must be a person in all of them or in none. So the frames are aligned along the camera's
+    motion, and the background is taken from the frames that show nobody at a place. A frame that shows the same there,
+    by colours and their detail, votes on whether it is a person; where most vote no, alpha is lowered.
 
-    Beside somebody, and between parts of them, a frame that sees nobody has no voice: it may miss a part of them. It is
-    for windows in doubt: where looks at a frame differ. People who stand still keep their mattes if two of three
-    frames see them, and lose them if fewer than one in three does.
+    Beside a person, and between parts of them, a frame that sees nobody does not vote: it may have missed a part of
+    them. This is only for windows in doubt, in which the looks at a frame differ. People who stand still keep their
+    mattes if two of three frames see them, and lose them if fewer than one in three does.
 
     Args:
-        shown: The pictures that the network is shown.
-        threads: Look for the camera's motion, in several frames at a time.
+        shown: The network's pictures.
+        threads: Threads that find the camera's motion, several frames at a time.
     """
 
     def __init__(self, shown: NetworkInput, threads: ThreadPoolExecutor) -> None:
@@ -121,7 +125,7 @@ class Scenery:
 
 
 def in_doubt(means: Sequence[Any]) -> Any:
-    """Whether two mattes of a window differ by a person: bool [1], on their device.
+    """True if two mattes of a window differ by a person: bool [1], on their device.
 
     Args:
         means: Alpha's mean by cell, of each look, float32 [N, E, 1, rows, columns].
@@ -133,7 +137,7 @@ def in_doubt(means: Sequence[Any]) -> Any:
 
 
 def _thinned(estimate: MatteEstimate, shares: Any) -> MatteEstimate:
-    """A matte of which shares are kept, [E, rows, columns], on its device."""
+    """Scale a matte by shares [E, rows, columns], on its device."""
     assert estimate.gain is not None  # coefficients, by contract
     assert estimate.offset is not None
     kept = resized(shares[:, None], estimate.size)
@@ -141,11 +145,11 @@ def _thinned(estimate: MatteEstimate, shares: Any) -> MatteEstimate:
 
 
 def kept_shares(seen: Any, *, threads: ThreadPoolExecutor) -> Any:
-    """How much of alpha is kept in consecutive frames of one eye.
+    """Shares of alpha to keep in consecutive frames of one eye.
 
     Args:
         seen: RGB and alpha, float32 [N, 4, h, w], 0..1.
-        threads: Look for the camera's motion, in several frames at a time.
+        threads: Threads that find the camera's motion, several frames at a time.
 
     Returns:
         float32 [N, h, w], 0..1, on their device.
@@ -183,7 +187,7 @@ def kept_shares(seen: Any, *, threads: ThreadPoolExecutor) -> Any:
 
 
 def _beside_somebody(alphas: Any) -> Any:
-    """Where nobody is seen beside somebody or between parts of them, bool [N, h, w]: a part of them may be missed."""
+    """Empty places beside people or between parts of them, bool [N, h, w]: a part of them may be missing there."""
     people = (alphas > _SOMEBODY).astype("uint8")
     beside, bay = (max(round(share * max(alphas.shape[1:])), 1) for share in (_BESIDE, _BAY))
     wider = np.pad(people, ((0, 0), (bay, bay), (bay, bay)), mode="edge")
@@ -194,10 +198,10 @@ def _beside_somebody(alphas: Any) -> Any:
 def _camera_moves(
     greys: npt.NDArray[np.uint8], people: npt.NDArray[np.bool_], threads: ThreadPoolExecutor
 ) -> npt.NDArray[np.float64]:
-    """Where each frame lies upon the one in the middle: affine, float64 [N, 2, 3], in samples.
+    """Transform of each frame onto the middle one: affine, float64 [N, 2, 3], in samples.
 
-    It turns, grows and shifts, as corners do where nobody is; it stays where they do not agree (RANSAC: Fischler and
-    Bolles 1981; corners are followed as in Bouguet 2001).
+    It rotates, scales and shifts, as corners outside people do; it is the identity where they do not agree (RANSAC:
+    Fischler and Bolles 1981; corners are tracked as in Bouguet 2001).
     """
 
     def step(grey: Any, before: Any, where: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:

@@ -24,41 +24,43 @@ from vitascope.segmentation.matting.shots import ShotInference, Views
 
 _PERSON: Final = 0.5
 _LARGE = 0.05
-"""The share of the picture from which on a person hides others from the network. This and what follows was chosen on
-``several`` and ``crossing`` of the seeds 92, 205, and 111 to 126, and on scenery of 211 to 222, of
+"""Share of the picture from which on a person hides others from the network. This and the following constants were
+chosen on ``several`` and ``crossing`` of the seeds 92, 205, and 111 to 126, and on scenery of 211 to 222, of
 ``benchmarks/matte_quality``."""
 _SHOWN = 0.3
-"""The size at which they are shown: at 0.4 fewer of the others are seen (``crossing`` 112 and 118)."""
+"""Scale to which large people are shrunk: at 0.4 fewer of the others are seen (``crossing`` 112 and 118)."""
 _EDGE = 3
-"""Samples of the coarse mattes around them that are painted over, too: their hair."""
+"""Margin around large people that is painted over, too, in samples of the coarse mattes: their hair."""
 _PAINT = (120, 30, 10, 3, 1)
-"""Samples of the longer side of the grids from which paint is made. Each finds what is further around."""
+"""Sizes of the grids from which the paint is made, in samples of the longer side. Each coarser grid reaches further."""
 _FURTHER = 0.01
-"""How much a grid counts beside the finer one before it."""
+"""Weight of a grid relative to the next finer one."""
 _APART = 0.6
-"""The share of somebody that lies outside the paint at least."""
+"""Minimum share of a person that must lie outside the paint."""
 _LEAST_SHARE = 0.0011
-"""The share of the picture from which on somebody counts."""
+"""Minimum share of the picture for a person to count."""
 _SURE = 0.6
-"""The mean of ``|2 alpha - 1|`` inside somebody, over all frames, from which on they are believed: of people who are
-there it is 0.63 and more, of a motorcycle or a wall 0.58 at most. Where large people are painted over, and nobody is
-left in the picture, the network is surer of these: so they stay in it, smaller."""
+"""Minimum sureness of a person, the mean of ``|2 alpha - 1|`` inside them over all frames: for real people it is 0.63
+and more, for a motorcycle or a wall at most 0.58. If large people were only painted over and nobody was left in the
+picture, the network would be surer of these: so large people stay in it, shrunk."""
 _SURE_AROUND, _AROUND = 0.7, 9
-"""That mean around a sample, over so many to a side, from which on the sample is of somebody, or from that of all of
-them in the frame: scenery that hangs together with them is not."""
+"""Minimum sureness around a sample, and the side of the square in which it is measured, in samples. A sample below both
+this and the person's mean sureness in the frame is taken for scenery that touches them."""
 _MISSED, _STILL_MISSED = 0.5, 0.9
-"""The share of somebody that others see below which they are missed; and of one who was missed in the frame behind."""
+"""Share of a person in the usual mattes below which they are missed; and the same for a person who was missed in the
+frame before."""
 _LEAST_FRAMES = 4
-"""Frames of a window in which somebody must be missed; all of a shorter one."""
+"""Minimum frames of a window in which a person must be missed; all frames of a shorter window."""
 _SAMPLES_OF_A_CALL = 16 * 512 * 288
-"""Pictures are changed in such parts, since it takes several times their memory; on a GPU launches take longest."""
+"""Samples of the pictures that are changed at a time: this takes several times their memory, and on a GPU launches take
+longest."""
 _MARGIN = 2
-"""Around somebody, in samples of the coarse mattes, what was seen beside the large counts, too: their soft edges."""
+"""Margin around a person, in samples of the coarse mattes, that is taken along with them: their soft edges."""
 _LESS, _LOST = 0.5, 5
-"""Where the larger look sees so much less alpha of somebody than the smaller one, in so many samples of the coarse
-mattes to a side, this one counts: where less are less, edges are finer."""
+"""Loss of alpha, and the side of the area in samples of the coarse mattes, from which on the smaller look replaces the
+larger one. Smaller losses are kept, as they are finer edges."""
 _AGREED = 0.7
-"""The share of somebody in the larger look that the smaller one must see for all of them to be taken."""
+"""Share of a person in the larger look that the smaller one must see for all of them to be taken."""
 
 SMALLER_PEOPLE_RULES: Final = (
     "they are found in the smaller pictures, by how sure a window is of them, or by two looks of one size",
@@ -77,7 +79,7 @@ SMALLER_PEOPLE_RULES: Final = (
         _AGREED,
     ),
 )
-"""What mattes with those who were missed depend on."""
+"""Constants that mattes with missed people depend on."""
 
 
 class SmallerPeople:
@@ -85,8 +87,8 @@ class SmallerPeople:
 
     Args:
         views: Makes the network's pictures.
-        wanted: The pictures whose size mattes have.
-        smaller: Those that are shown.
+        wanted: The pictures that have the size of the mattes.
+        smaller: The pictures that the network sees.
     """
 
     def __init__(self, views: Views, wanted: NetworkInput, smaller: NetworkInput) -> None:
@@ -94,7 +96,7 @@ class SmallerPeople:
 
     @property
     def are_small(self) -> bool:
-        """False where the pictures are as large as mattes: more of a body is not to be seen in them."""
+        """True if the pictures are smaller than the mattes; else they cannot show more of a body."""
         return self._shown.size != self._wanted.size
 
     def seen(
@@ -105,7 +107,7 @@ class SmallerPeople:
         *,
         is_mirrored: bool = True,
     ) -> list[Seen]:
-        """What is seen in consecutive frames, in either order.
+        """Look at consecutive frames, in either order, with large people shrunk.
 
         Args:
             shots: Is shown them.
@@ -137,16 +139,16 @@ class SmallerPeople:
 
 
 class Somebody(NamedTuple):
-    """Who is seen in a frame, as far as they are not in the paint."""
+    """A person seen in a frame, outside the paint."""
 
     inside: npt.NDArray[np.bool_]
-    """bool [rows, columns]: where they are."""
+    """bool [rows, columns]: their place."""
     samples: int
-    """As many."""
+    """Number of samples in ``inside``."""
     sure: float
-    """The sum of ``|2 alpha - 1|`` in these."""
+    """Sum of ``|2 alpha - 1|`` in these samples."""
     there: int
-    """In how many of these the frame's matte shows a person."""
+    """Number of these samples in which the frame's own matte shows a person."""
 
     def joined(self, other: Somebody) -> Somebody:
         """The union of two that do not overlap."""
@@ -163,19 +165,19 @@ class CoarseLook:
     """Coarse mattes of a frame, for finding missed people: [E, rows, columns], in host memory."""
 
     alpha: FloatArray
-    """Alpha 0..1 as it is seen where large people are smaller."""
+    """Alpha 0..1 with large people shrunk."""
     there: FloatArray
     """Alpha of the frame's matte."""
     paint: npt.NDArray[np.bool_]
-    """Where the picture is another one."""
+    """True where the picture was changed."""
 
     def agreed(self, other: CoarseLook) -> CoarseLook:
-        """Who is seen in both."""
+        """The people seen in both looks."""
         return replace(self, alpha=np.minimum(self.alpha, other.alpha))
 
     @cached_property
     def people(self) -> list[list[Somebody]]:
-        """Who is seen in each eye; several windows ask for it."""
+        """The people seen in each eye; cached, as several windows ask for it."""
         return [_people(*eye) for eye in zip(self.alpha, self.there, self.paint, strict=True)]
 
 
@@ -188,7 +190,7 @@ class Seen:
     offset: Any
     """Likewise."""
     large: npt.NDArray[np.int32]
-    """Its large people, as ``large_people`` gives them, [E, rows, columns]."""
+    """Large people of the frame, from ``large_people``, [E, rows, columns]."""
     coarse: CoarseLook
 
 
@@ -231,7 +233,7 @@ def with_missed(
             np.concatenate(wheres[some]), shown, np.concatenate([look.paint for look in looks]), strict=True
         )
         taken = np.stack([_with_margin(taken_whole(*eye)) for eye in of_eyes])
-        # Where no less of anybody is seen than in the matte: large ones beside stay as they are there.
+        # Only where the look sees at least as much as the matte: large people beside stay as they are.
         shares = _enlarged(taken, alphas) * (alpha >= alphas)
         their_gain, their_offset = _coefficients([estimates[at] for at in some])
         their_gain += shares * (gain - their_gain)
@@ -243,7 +245,7 @@ def with_missed(
 
 
 def _enlarged(planes: FloatArray, like: Any) -> Any:
-    """Coarse planes [E, rows, columns] of the host's memory, as large as other ones and on their device."""
+    """Enlarge coarse planes [E, rows, columns] from the host's memory to the size and device of others."""
     arrays = array_module(on_gpu=is_on_gpu(like))
     return resized(arrays.asarray(planes[:, None]), like.shape[2:])
 
@@ -286,7 +288,7 @@ def shown_smaller(
 
 
 def _of_a_call(size: tuple[int, int], eyes: int = 1) -> int:
-    """How many frames of pictures of a size are changed together."""
+    """Number of frames changed together, for pictures of a size."""
     return max(_SAMPLES_OF_A_CALL // (eyes * size[0] * size[1]), 1)
 
 
@@ -321,7 +323,7 @@ def large_people(alpha: FloatArray) -> npt.NDArray[np.int32]:
 
 
 def paint_of(large: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
-    """Where the picture is another one once large people are shown smaller.
+    """Where the picture changes when large people are shrunk.
 
     Args:
         large: As ``large_people`` gives it, int32 [rows, columns].
@@ -332,7 +334,7 @@ def paint_of(large: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
     paint = (large > 0).astype(np.uint8)
     for label in range(1, large.max() + 1):
         _, place = _places(large == label, large.shape)
-        paint[place] = 1  # who is bent around something is shown upon it
+        paint[place] = 1  # somebody bent around another thing is drawn over it
     side = 2 * _EDGE + 1
     return cv2.dilate(paint, np.ones((side, side), np.uint8)) > 0
 
@@ -340,7 +342,7 @@ def paint_of(large: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
 def _places(
     inside: npt.NDArray[np.bool_], size: tuple[int, int]
 ) -> tuple[tuple[slice, slice], tuple[slice, slice]]:
-    """Rows and columns of somebody in a picture of a size, and those where they are shown, in the middle of these."""
+    """A person's rows and columns in a picture of a size, and those in their middle where they are drawn smaller."""
     own, shown = [], []
     for axis, (samples, whole) in enumerate(zip(inside.shape, size, strict=True)):
         there = np.flatnonzero(inside.any(axis=1 - axis))
@@ -424,7 +426,7 @@ def missed(looks: Sequence[CoarseLook], *, told: int | None = None) -> npt.NDArr
 
     Args:
         looks: At the frames, N in either order.
-        told: How many of the last are told of; all when omitted.
+        told: Number of last frames to give places for; all when omitted.
 
     Returns:
         bool [N or ``told``, E, rows, columns].
@@ -469,7 +471,7 @@ def _people(alpha: FloatArray, there: FloatArray, painted: npt.NDArray[np.bool_]
 
 
 def _followed(frames: Sequence[Sequence[Somebody]]) -> list[dict[int, Somebody]]:
-    """Where each person is, by frame: who overlaps somebody of the frame before is the same.
+    """Place of each person by frame: people who overlap in consecutive frames are the same.
 
     Args:
         frames: The people of each frame.
@@ -490,7 +492,7 @@ def _followed(frames: Sequence[Sequence[Somebody]]) -> list[dict[int, Somebody]]
 
 
 def _sure_part(alpha: FloatArray, inside: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """The part of somebody around which the network is sure."""
+    """The part of a person around which the network is sure."""
     sure, weights = np.abs(2 * alpha - 1), inside.astype(np.float32)
     around = cv2.blur(sure * weights, (_AROUND, _AROUND))
     least = min(_SURE_AROUND, 0.95 * float(sure[inside].mean()))
@@ -501,7 +503,7 @@ def _sure_part(alpha: FloatArray, inside: npt.NDArray[np.bool_]) -> npt.NDArray[
 def taken_whole(
     where: npt.NDArray[np.bool_], larger: FloatArray, painted: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.bool_]:
-    """Where somebody is, and all of people in the larger look who are there mostly; all [h, w]."""
+    """Extend people to all of their matte in the larger look if most of it is theirs; all [h, w]."""
     # Counted for all at once: an unsure look sees thousands of specks.
     count, labels = cv2.connectedComponents((larger > _PERSON).astype(np.uint8), connectivity=8)
     areas, apart, agreed = (

@@ -10,23 +10,23 @@ from vitascope.segmentation.matting.batch import Batch, Estimator
 from vitascope.segmentation.report import Tally
 
 MOST_REUSES = 30
-"""A second: what moves too little to be seen is looked at that often all the same."""
+"""Maximum consecutive reuses, about a second: motion too small to be noticed is caught by then."""
 
 
 class SkipStatic:
     """Asks only for frames in which some tile changed since the frame that was last asked for.
 
-    The last *asked* frame, not the one before: whoever moves slowly adds up until the network looks. The largest change
-    of any tile counts, not the mean: a hand before a still wall is not averaged away. What is used again are the guided
-    filter's coefficients, which are evaluated against each new frame.
+    Frames are compared with the last frame that the network saw, not with the one before, so that slow motion adds up.
+    The largest change of any tile counts, not the mean, so that a hand before a still wall is not averaged away. The
+    guided filter's coefficients are reused and evaluated against each new frame.
 
-    A recurrent network does not see the frames that are left out; its memory stays what it was after the last frame
-    that it saw, as in a video in which repeated pictures were dropped.
+    A recurrent network does not see the skipped frames; its memory stays as it was after the last frame that it saw, as
+    in a video whose repeated frames were dropped.
 
     Args:
-        inner: Asked for the others.
-        threshold: Change of a tile's mean, in shares of full scale, from which the network sees a frame.
-        tally: Counts those that were not.
+        inner: Gives mattes for changed frames.
+        threshold: Minimum change of a tile's mean, as a share of full scale, for the network to see a frame.
+        tally: Counts the skipped frames.
     """
 
     def __init__(self, inner: Estimator, *, threshold: float, tally: Tally) -> None:

@@ -1,6 +1,6 @@
 """Decides when the network sees the surroundings of people instead of the whole picture, and where they are.
 
-Boxes lie around mattes; the parts of a picture that are cut out for them are larger.
+Boxes enclose mattes; the parts of a picture that are cropped for them are larger.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from vitascope.segmentation.matting.shots import StreamNetwork
 FloatArray = npt.NDArray[np.float32]
 
 MOTION = 0.04
-"""Change of a tile outside people's parts, in shares of full scale, after which somebody may have come in: ten levels
-of 255 over a tile of 16 x 16 samples."""
+"""Minimum change of a tile outside people's parts, as a share of full scale, at which somebody may have come in: ten
+levels of 255 over a tile of 16 x 16 samples."""
 
 
 class Surroundings(ABC):
-    """Looks at the whole picture when that is due, and at parts around people in between.
+    """Runs the whole picture when that is due, and the parts around people in between.
 
-    The picture is looked at as a whole at the start of a shot, every ``recheck_frames`` frames, and when something
-    moves outside the parts. Where nobody was seen, nothing is asked of the network until then.
+    The whole picture is run at the start of a shot, every ``recheck_frames`` frames, and when something moves outside
+    the parts. If nobody was seen, the network does not run until then.
 
     Args:
         stream: The network, and how it is shown frames.
@@ -67,7 +67,7 @@ class Surroundings(ABC):
         return estimates
 
     def _look(self, batch: Batch) -> list[MatteEstimate]:
-        """The whole picture, and from its last matte where to look next."""
+        """Run the whole picture, and choose the next parts by its last matte."""
         estimates = self._shots.estimate(batch)
         self._looks.looked(batch)
         boxes = people_boxes(to_numpy(small_alpha(estimates[-1], batch.images[-1], self._wanted)))
@@ -77,18 +77,18 @@ class Surroundings(ABC):
 
     @abstractmethod
     def _watched(self) -> list[Region] | None:
-        """The parts that are requested, one for each eye; None: the whole picture, or nothing as nobody is there."""
+        """The current parts, one for each eye; None if the whole picture is run, or nothing because nobody is there."""
 
     @abstractmethod
     def _follow_look(self, boxes: list[Region] | None, *, starts_shot: bool) -> None:
-        """Choose parts by where a look at the whole picture saw people: boxes, one for each eye; None: nobody."""
+        """Choose parts from the people found in a whole picture: boxes, one for each eye; None if nobody was found."""
 
     @abstractmethod
     def _look_closely(self, batch: Batch) -> list[MatteEstimate]:
-        """Mattes by the parts, of frames of which no look at the whole picture is due."""
+        """Mattes from the parts, for frames that need no look at the whole picture."""
 
     def _improved(self, batch: Batch, whole: list[MatteEstimate]) -> list[MatteEstimate]:
-        """The matte of a frame that was seen whole; unchanged unless a lever does more."""
+        """The mattes of frames that were run whole; unchanged unless a lever improves them."""
         del batch
         return whole
 
@@ -109,12 +109,12 @@ class _Looks:
         self._reference: npt.NDArray[np.float32] | None = None
 
     def looked(self, batch: Batch) -> None:
-        """The last of these frames was looked at whole."""
+        """Note that the last of these frames was run whole."""
         assert batch.tiles is not None  # made for every lever that wants them
         self._since, self._reference = 0, batch.tiles[-1]
 
     def passed(self, frames: int) -> None:
-        """So many more frames are dealt with."""
+        """Note that so many more frames were run."""
         if self._since is not None:
             self._since += frames
 
@@ -124,7 +124,7 @@ class _Looks:
         Args:
             batch: Consecutive frames.
             index: Which of them.
-            parts: What is looked at of the others, one for each eye; None: nothing, or everything.
+            parts: The current parts, one for each eye; None: nothing, or everything.
         """
         if self._since is None or self._reference is None or batch.starts_shot[index]:
             return True
@@ -145,20 +145,20 @@ class _Looks:
 
 
 VISIBLE = 0.1
-"""Alpha from which a sample counts as somebody's: hair and motion blur are fainter than half."""
+"""Alpha from which a sample counts as a person's: hair and motion blur are below one half."""
 # Parts come in few sizes, because engines prepare themselves for each.
 _SIZE_STEPS = 8
 _WORTH_CUTTING = 0.8
 
 
 def people_boxes(alpha: FloatArray) -> list[Region] | None:
-    """The box around everybody, one for each eye: of the same rows in both, because eyes see the same heights.
+    """Box around all people, one for each eye, with the same rows in both, because both eyes see the same heights.
 
     Args:
         alpha: float32 [E, h, w], 0..1.
 
     Returns:
-        In samples; None if nobody is.
+        In samples; None if nobody is there.
     """
     seen = alpha > VISIBLE
     rows = np.flatnonzero(seen.any(axis=(0, 2)))
@@ -168,7 +168,7 @@ def people_boxes(alpha: FloatArray) -> list[Region] | None:
     boxes = []
     for eye in seen:
         columns = np.flatnonzero(eye.any(axis=0))
-        if columns.size == 0:  # seen by the other eye alone: the whole width, until this one sees them
+        if columns.size == 0:  # seen only by the other eye: use the whole width until this one sees them, too
             boxes.append(Region(0, top, seen.shape[2], bottom - top))
         else:
             boxes.append(Region(int(columns[0]), top, int(columns[-1]) + 1 - int(columns[0]), bottom - top))
@@ -239,7 +239,7 @@ def total_area(parts: Sequence[Region]) -> int:
 
 
 def rim(parts: Sequence[Region], size: tuple[int, int], grid: tuple[int, int]) -> npt.NDArray[np.bool_]:
-    """Where somebody would be cut off: the outermost samples of each part, but for those at the picture's own edge.
+    """The samples where a person would be cut off: the outermost of each part, except those at the picture's own edge.
 
     Args:
         parts: One for each eye.

@@ -26,7 +26,7 @@ _ALIGNMENT = 16
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """The part that is cut out, and its size for the network."""
+    """The parts that are cropped, and their size for the network."""
 
     parts: list[Region]
     """In samples of the whole picture at its usual size."""
@@ -42,10 +42,10 @@ class _Plan:
 class Zoomed(Surroundings):
     """Reads parts around people from the full frames, up to twice as large as in the usual picture.
 
-    Where people are is seen in the whole picture, at the start of a shot, every ``recheck_frames`` frames, and when
-    something moves outside the parts; a network with memory keeps one for the whole picture and one for the parts.
-    Features of another magnification are no memory to go on from: when parts move, theirs begins again, warm-up
-    included, as at the start of a shot. So parts stay where they are while people are well inside.
+    People are located in the whole picture at the start of a shot, every ``recheck_frames`` frames, and when something
+    moves outside the parts. A network with memory keeps one memory for the whole picture and one for the parts. Memory
+    of another magnification is useless: when parts move, theirs is reset, with a warm-up as at the start of a shot. So
+    parts stay in place while people are well inside.
 
     Args:
         stream: The network, and how it is shown frames.
@@ -58,7 +58,7 @@ class Zoomed(Surroundings):
         self._multiple = multiple
         self._enlarged = stream.shots(looks_ahead=False)
         self._plan: _Plan | None = None
-        """None: nobody is there, or hardly less than the whole picture would do."""
+        """None if nobody is there, or if the parts would cover nearly the whole picture."""
         self._restarts = True
 
     def _watched(self) -> list[Region] | None:
@@ -90,7 +90,7 @@ class Zoomed(Surroundings):
     def _enlarge(
         self, batch: Batch, plan: _Plan, *, whole: list[MatteEstimate] | None = None
     ) -> list[MatteEstimate]:
-        """Mattes of the parts; of the whole pictures where they show that somebody reaches out of theirs."""
+        """Mattes from the parts; from the whole pictures where people reach out of their parts."""
         images = self._stream.views.make(batch.frames, plan.wanted, windows=plan.windows)
         starts = [self._restarts, *[False] * (len(batch) - 1)]
         answers = self._enlarged.estimate(replace(batch, images=images, starts_shot=starts))
@@ -109,7 +109,7 @@ class Zoomed(Surroundings):
         return estimates
 
     def _canvas(self, plan: _Plan, size: tuple[int, int]) -> tuple[list[Region], tuple[int, int]]:
-        """Where coefficients of a size lie on the enlarged picture, and that one's size.
+        """Places of coefficients of a size on the enlarged picture, and the size of that picture.
 
         A network's mattes may be smaller than its pictures.
         """
