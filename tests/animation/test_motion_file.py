@@ -77,7 +77,7 @@ def test_nothing_appears_before_it_is_complete(tmp_path):
         writer.write(FaceMotion())
         raise RuntimeError
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(OutputError, match="nothing to record"), MotionWriter(path):
+    with pytest.raises(OutputError, match="nothing was recorded"), MotionWriter(path):
         pass
     assert list(tmp_path.iterdir()) == []
 

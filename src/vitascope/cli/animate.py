@@ -79,7 +79,7 @@ def animate(
     vitascope animate me.jpg -d 0 --sink window        live, from camera 0
 
     Keys of a live run, in its window or in the terminal:
-    R performance report, N this face is neutral, F find the best neutral,
+    R performance report, N take this face as neutral, F find the best neutral,
     M mirror, + stronger, - weaker, [ less smoothing, ] more smoothing,
     B background, O overlay of landmarks, P pause, S snapshot,
     T try failed sinks again, Q quit, ? this list.

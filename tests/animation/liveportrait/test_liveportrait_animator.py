@@ -52,7 +52,7 @@ def test_a_portrait_is_needed_first() -> None:
 
 def test_a_tiny_face_is_refused(portrait: np.ndarray) -> None:
     animator = LivePortraitAnimator(SimpleNetworks())  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="needs 32"):
+    with pytest.raises(InputError, match="needs at least 32"):
         animator.set_portrait(portrait, face=make_face(size=10))
 
 

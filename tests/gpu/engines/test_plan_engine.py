@@ -167,7 +167,7 @@ def test_a_damaged_plan_is_told_and_made_anew(cupy, tmp_path):
     engine = engine_in(tmp_path, on_note=heard.append)
     engine.run((1,), {"x": 0})
     assert heard == engine.notes
-    assert "made anew" in heard[0]
+    assert "rebuilt" in heard[0]
 
 
 def test_a_gpu_that_is_not_there_is_named(cupy):
@@ -235,7 +235,7 @@ def test_damage_is_told_and_the_plan_made_anew(tmp_path, stored, notes, suffix, 
     if (suffix, damage) != (".plan", "flipped"):
         assert store(tmp_path, notes).load(SIZES) is None
         assert len(notes) == 1
-        assert "made anew" in notes[0]
+        assert "rebuilt" in notes[0]
     path.unlink(missing_ok=True)
     again = store(tmp_path, notes)
     again.keep(SIZES, stored)

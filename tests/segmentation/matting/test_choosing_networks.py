@@ -23,7 +23,7 @@ def test_with_a_gpu_it_is_said_that_the_selfie_network_computes_on_the_cpu(kind,
     if kind == "cpu":
         assert chosen.note is None
     else:
-        assert "computes on the CPU" in chosen.note
+        assert "selfie runs on the CPU" in chosen.note
         assert "--profile balanced" in chosen.note
 
 

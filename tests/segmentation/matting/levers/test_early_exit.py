@@ -103,7 +103,7 @@ def test_the_same_network_on_a_smaller_picture():
     assert report.early_frames == 22
     assert report.network_share == pytest.approx(2 / 24, abs=1e-3)
     with pytest.raises(
-        UsageError, match=r"early_exit=smaller: scripted takes pictures of one size; selfie is"
+        UsageError, match=r"early_exit=smaller: scripted takes pictures of one size only; use selfie"
     ):
         mattes(FRAMES, network=BrightnessNetwork(), early_exit="smaller")
 

@@ -174,6 +174,9 @@ def test_two_ways_to_choose_a_picture_contradict_each_other():
 def test_a_network_of_one_size_says_what_it_can_do(clip, tmp_path):
     with (
         Segmenter(profile="fast", settings={"inference.region": "crop"}) as segmenter,
-        pytest.raises(UsageError, match=r"inference.region=crop: selfie .*inference.region=zoom is what"),
+        pytest.raises(
+            UsageError,
+            match=r"inference.region=crop: selfie takes pictures of one size only; use inference.region=zoom",
+        ),
     ):
         segmenter.write(clip, [("mask", tmp_path / "o.mp4")])

@@ -70,5 +70,5 @@ def test_each_size_has_a_memory_of_its_own():
 
 
 def test_a_network_of_one_size_cannot():
-    with pytest.raises(UsageError, match=r"inference.scales: scripted takes pictures of one size$"):
+    with pytest.raises(UsageError, match=r"inference.scales: scripted takes pictures of one size only$"):
         mattes([frame_of([])], BrightnessNetwork(), (1.0, 2.0))

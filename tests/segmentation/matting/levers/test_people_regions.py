@@ -144,7 +144,7 @@ def test_what_a_network_cannot_do_is_refused():
         mattes([frame_of([])], network=BrightnessNetwork(), region="crop")
     network = TrailNetwork()
     network.new_state = BrightnessNetwork(recurrent=True).new_state
-    with pytest.raises(UsageError, match="memory of trail cannot be cut"):
+    with pytest.raises(UsageError, match="memory of trail cannot be cropped"):
         mattes([frame_of([])], network=network, region="crop")
 
 
