@@ -197,7 +197,7 @@ class RvmFusedNetwork:
 
 
 def _estimates(results: dict[str, Any], *, eyes: int, on_gpu: bool) -> list[MatteEstimate]:
-    """One estimate a frame, of gain and offset [T * E, 1, h, w]."""
+    """One estimate a frame, of gain and offset [T * E, 4, h, w]."""
     gain, offset = (results[name].reshape(-1, eyes, *results[name].shape[1:]) for name in ("gain", "offset"))
     if not on_gpu:
         gain, offset = (planes.get().astype(np.float32) for planes in (gain, offset))
