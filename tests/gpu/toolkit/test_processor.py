@@ -232,7 +232,7 @@ def test_it_can_be_used_after_close(processor):
     [
         (lambda p: p.fused_preprocess(np.zeros((4, 5, 7), np.uint8)), ValueError, "a picture is RGB"),
         (lambda p: p.fused_preprocess(np.zeros((4, 4, 3))), ValueError, "float64"),
-        (lambda p: p.fused_preprocess("frame.png"), TypeError, "str is no array"),
+        (lambda p: p.fused_preprocess("frame.png"), TypeError, "str is not an array"),
         (lambda p: p.fused_preprocess(RGB, (0, 3)), ValueError, "at least one pixel"),
         (lambda p: p.fused_preprocess(RGB, std=(1, 0, 1)), ValueError, "none to be 0"),
         (lambda p: p.fused_preprocess(np.zeros((0, 4, 3), np.uint8), (4, 4)), ValueError, "at least one pixel"),
@@ -247,7 +247,7 @@ def test_it_can_be_used_after_close(processor):
         (lambda p: p.fused_preprocess(RGB, mean=(0, np.nan, 0)), ValueError, "expected finite numbers"),
         (lambda p: p.fused_preprocess(RGB, mean=0.5), ValueError, "mean is 0.5, expected a number for each channel"),
         (lambda p: p.fused_preprocess(NV12, color="bt709"), TypeError, "color is 'bt709', expected a vitascope.frames"),
-        (lambda p: p.postprocess_mask([[0.5]]), TypeError, "list is no array"),
+        (lambda p: p.postprocess_mask([[0.5]]), TypeError, "list is not an array"),
         (lambda p: p.batch_normalize(RGB[None], mean=MEAN, std=STD, layout_in="CHW"), ValueError, "layout_in is 'CHW'"),
         (lambda p: p.batch_normalize(RGB[None], mean=MEAN, std=STD, scale=np.inf), ValueError, "scale is"),
         (lambda p: p.postprocess_mask(np.zeros((1, 2, 3, 3), np.float32), kind="max"), ValueError, "kind is 'max'"),
