@@ -71,8 +71,8 @@ def mean_alpha_error(path: Path, network: RvmFusedNetwork | RvmTorchNetwork) -> 
         ours = network.infer(cupy.asarray(picture[None]), states[0])[0]
         theirs = reference.infer(picture[None].astype(np.float32), states[1])[0]
         grey = picture.astype(np.float32).mean(axis=1)
-        gain, offset = (cupy.asnumpy(part)[:, 3].astype(np.float32) for part in (ours.gain, ours.offset))
-        errors.append(np.abs(gain * grey + offset - theirs.gain[:, 3] * grey - theirs.offset[:, 3]).mean())
+        gain, offset = (cupy.asnumpy(part)[:, -1].astype(np.float32) for part in (ours.gain, ours.offset))
+        errors.append(np.abs(gain * grey + offset - theirs.gain[:, -1] * grey - theirs.offset[:, -1]).mean())
     reference.close()
     return float(np.mean(errors) * 255)
 

@@ -151,6 +151,8 @@ def fake_cupy(*, name="Fake GPU", compute_capability=(9, 0)):
                 "name": name.encode(),
                 "major": compute_capability[0],
                 "minor": compute_capability[1],
+                "multiProcessorCount": 132,
+                "totalGlobalMem": 80 * 2**30,
             },
             memGetInfo=lambda: (3 * 2**30, 80 * 2**30),
             memcpyAsync=memcpy,
@@ -160,4 +162,5 @@ def fake_cupy(*, name="Fake GPU", compute_capability=(9, 0)):
             CUDARuntimeError=CUDARuntimeError,
         ),
     )
+    cupy.get_default_memory_pool = lambda: types.SimpleNamespace(get_limit=lambda: 0)
     return cupy

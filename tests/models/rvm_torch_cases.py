@@ -42,6 +42,6 @@ def random_weights(backbone, seed=0) -> RvmWeights:
 def alpha_of(estimates, pictures):
     """Alpha at the network's size, [T, E, h, w]; not clipped: in noise there is nobody, and it would all be 0."""
     grey = np.asarray(pictures, np.float32).mean(axis=2)
-    gain = np.stack([np.asarray(one.gain, np.float32)[:, 3] for one in estimates])
-    offset = np.stack([np.asarray(one.offset, np.float32)[:, 3] for one in estimates])
+    gain = np.stack([np.asarray(one.gain, np.float32)[:, -1] for one in estimates])
+    offset = np.stack([np.asarray(one.offset, np.float32)[:, -1] for one in estimates])
     return gain * grey + offset

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ class CountingEngine:
     """Gain is the picture's first channel; each frame adds one to every state."""
 
     capability, gpu_name, multiprocessors, notes, plan_count = 90, "Fake GPU", 132, [], 0
+    gpu_bytes = 80 << 30
 
     def __init__(self, record, **given):
         self.given, self.calls, self.closed = given, [], False
@@ -40,7 +42,7 @@ class CountingEngine:
         shapes = self.input_shapes(sizes)
         assert {name: array.shape for name, array in inputs.items()} == shapes
         assert all(array.flags.c_contiguous for array in inputs.values())
-        gain = np.repeat(inputs["pictures"][:, :1], 4, axis=1).view(FakeArray)
+        gain = inputs["pictures"][:, :1].copy().view(FakeArray)
         states = {name: inputs[name] + sizes[0] for name in shapes if name != "pictures"}
         return {"gain": gain, "offset": gain * 0, **states}
 
@@ -73,14 +75,29 @@ def test_frames_go_in_powers_of_two_and_the_state_goes_on(network):
     assert network._engine.calls == [(8, 2, 32, 48), (4, 2, 32, 48), (1, 2, 32, 48)]
     assert len(estimates) == 13
     for estimate, picture in zip(estimates, pictures, strict=True):
-        assert estimate.gain.shape == (2, 4, 32, 48)
-        np.testing.assert_array_equal(estimate.gain[:, 3], picture[:, 0])
+        assert estimate.gain.shape == (2, 1, 32, 48)
+        np.testing.assert_array_equal(estimate.gain[:, 0], picture[:, 0])
     assert [tensor.shape for tensor in state.tensors] == [
         (2, channels, *size) for channels, size in zip(CHANNELS, state_sizes((32, 48)), strict=True)
     ]
     assert all((tensor == 13).all() for tensor in state.tensors)
     network.infer(pictures[:2], state)
     assert all((tensor == 15).all() for tensor in state.tensors)
+
+
+def test_large_pictures_go_in_shorter_batches_where_memory_is_short(network, cupy):
+    bytes_of_a_frame = 131 * 2 * 32 * 48
+    for most, calls in ((8, [8, 4, 1]), (7, [4, 4, 4, 1]), (1, [1] * 13), (0.5, [1] * 13)):
+        limit = round(8 * most * bytes_of_a_frame)
+        cupy.get_default_memory_pool = lambda limit=limit: SimpleNamespace(get_limit=lambda: limit)
+        network._engine.calls.clear()
+        assert len(network.infer(pictures_of(13, eyes=2), network.new_state())) == 13
+        assert [call[0] for call in network._engine.calls] == calls
+    network._engine.gpu_bytes = 8 * 2 * bytes_of_a_frame
+    cupy.get_default_memory_pool = lambda: SimpleNamespace(get_limit=lambda: 0)  # no limit
+    network._engine.calls.clear()
+    network.infer(pictures_of(3, eyes=2), network.new_state())
+    assert [call[0] for call in network._engine.calls] == [2, 1]
 
 
 def test_pictures_of_the_host_give_arrays_of_the_host(network):

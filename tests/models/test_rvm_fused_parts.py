@@ -253,4 +253,5 @@ def test_guided_head(rng, size, dtype):
     )
     for ours, theirs in zip(got, expected, strict=True):
         assert ours.dtype == dtype
-        torch.testing.assert_close(torch.from_dlpack(ours).float(), theirs, atol=1e-2, rtol=1e-2)
+        # Alpha's alone: nothing asks for the foreground's.
+        torch.testing.assert_close(torch.from_dlpack(ours).float(), theirs[:, 3:], atol=1e-2, rtol=1e-2)

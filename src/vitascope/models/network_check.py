@@ -47,7 +47,8 @@ def network_runner(network: MattingNetwork, *, on_gpu: bool) -> Runner:
         on_gpu: True for a network that takes CuPy pictures.
 
     Returns:
-        From ``pictures`` [T, E, 3, h, w] to ``gain`` and ``offset`` [T, E, 4, h, w], or ``alpha`` [T, E, h, w].
+        From ``pictures`` [T, E, 3, h, w] to alpha's ``gain`` and ``offset`` [T, E, 1, h, w], or ``alpha`` [T, E, h, w].
+        The foreground's coefficients are left out: nothing asks for them, and some engines do not return them.
     """
 
     def run(inputs: Arrays) -> Arrays:
@@ -59,12 +60,12 @@ def network_runner(network: MattingNetwork, *, on_gpu: bool) -> Runner:
         estimates = network.infer(
             import_cupy().asarray(pictures) if on_gpu else pictures, network.new_state()
         )
-        planes = {
-            name: [_on_host(getattr(estimate, name)) for estimate in estimates]
-            for name in ("gain", "offset", "alpha")
-            if getattr(estimates[0], name) is not None
+        if estimates[0].alpha is not None:
+            return {"alpha": np.stack([_on_host(estimate.alpha) for estimate in estimates])}
+        return {
+            name: np.stack([_on_host(getattr(estimate, name)[:, -1:]) for estimate in estimates])
+            for name in ("gain", "offset")
         }
-        return {name: np.stack(steps) for name, steps in planes.items()}
 
     return run
 

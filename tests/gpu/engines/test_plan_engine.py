@@ -42,8 +42,6 @@ class Ready:
 @pytest.fixture
 def cupy(monkeypatch):
     fake = fake_cupy()
-    facts = fake.cuda.runtime.getDeviceProperties
-    fake.cuda.runtime.getDeviceProperties = lambda device: {**facts(device), "multiProcessorCount": 132}
     fake.cuda.Device.synchronize = lambda self: fake.diary.append(("device waits",))
     monkeypatch.setitem(sys.modules, "cupy", fake)
     monkeypatch.setattr(plan_engine, "_ReadyPlan", Ready)

@@ -6,6 +6,7 @@ import pytest
 
 from vitascope.config import load_settings, vitascope_home
 from vitascope.device import Device
+from vitascope.models.rvm.fused_network import RvmFusedNetwork
 from vitascope.models.store.catalogue import Catalogue, load_catalogue
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.matting import cached_film, networks
@@ -25,6 +26,22 @@ def test_with_a_gpu_it_is_said_that_the_selfie_network_computes_on_the_cpu(kind,
     else:
         assert "selfie runs on the CPU" in chosen.note
         assert "--profile balanced" in chosen.note
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["fp16", "mixed"])
+def test_auto_finds_the_fused_kernels_of_rvm_accurate(rvm_model_path, monkeypatch, tmp_path, precision):
+    pytest.importorskip("triton")
+    monkeypatch.setattr(networks, "engine_cache", lambda: tmp_path)  # no verdict of another run
+    settings = load_settings(assignments=[f"gpu.precision={precision}"]).settings
+    opened = networks._open_rvm_on_gpu(
+        rvm_model_path, name="rvm", settings=settings, device=Device("cuda", "any")
+    )
+    try:
+        assert isinstance(opened.network, RvmFusedNetwork), opened.reasons
+        assert len(list(tmp_path.glob("*.verdict.json"))) == 1
+    finally:
+        opened.network.close()
 
 
 def test_every_matting_network_of_the_catalogue_is_opened_as_what_it_is(monkeypatch):

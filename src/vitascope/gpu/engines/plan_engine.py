@@ -194,6 +194,8 @@ class PlanEngine:
         self.capability: int = 10 * facts["major"] + facts["minor"]
         """Compute capability, such as 90 for 9.0."""
         self.multiprocessors: int = facts["multiProcessorCount"]
+        self.gpu_bytes: int = facts["totalGlobalMem"]
+        """Memory of the GPU, in bytes."""
         self._device = cupy.cuda.Device(device_id)
         self._store = PlanStore(
             cache_dir,

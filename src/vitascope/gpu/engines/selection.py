@@ -35,7 +35,7 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 Runner = Callable[[Arrays], Arrays]
 """Maps inputs to outputs, both in host memory."""
 
-_FORMAT = "vitascope-verdict-2"
+_FORMAT = "vitascope-verdict-3"
 # Outputs that are almost zero everywhere have no scale of their own.
 _SMALLEST_SCALE = 1e-6
 
@@ -50,17 +50,17 @@ class Tolerance:
 
 TOLERANCES: Mapping[Precision, Tolerance] = {
     "fp32": Tolerance(5e-4, 5e-3),
-    "tf32": Tolerance(2e-2, 2e-1),
-    "mixed": Tolerance(2e-2, 2e-1),
-    "fp16": Tolerance(2e-2, 2e-1),
+    "tf32": Tolerance(5e-2, 2e-1),
+    "mixed": Tolerance(5e-2, 2e-1),
+    "fp16": Tolerance(5e-2, 2e-1),
     "int8": Tolerance(2e-1, 1.0),
 }
 """Tolerances by arithmetic. They separate wrong results from rounding; they do not grade mattes.
 
-At least 2.5 times the errors of RobustVideoMatting's coefficients on random pictures of 256x144 and 512x288,
-PyTorch on one H200 against ONNX Runtime: 2e-6 and 1.5e-5 in fp32, 5e-3 and 4e-2 in tf32, 8e-3 and 6e-2 in
-mixed and fp16. A network that loses its state, swaps colours or repeats a frame exceeds all of them by far,
-except int8's, which was not measured with any network."""
+At least 2.5 times the errors of RobustVideoMatting's coefficients of alpha on random pictures of 256x144 and
+512x288, our kernels and PyTorch on one H200 against ONNX Runtime: 3e-6 and 2.4e-5 in fp32, 1.2e-2 and 4.4e-2
+in tf32, 2e-2 and 6.7e-2 in mixed and fp16. A network that loses its state, swaps colours or repeats a frame
+differs by 0.37 of the mean and more. int8 was not measured with any network."""
 
 
 @dataclass(frozen=True, slots=True)

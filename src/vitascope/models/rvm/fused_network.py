@@ -29,6 +29,10 @@ FusedPrecision = Literal["fp16", "mixed"]
 _STATES: Final = ("r1", "r2", "r3", "r4")
 _OLDEST_CAPABILITY: Final = 80
 """Triton multiplies without tensor cores on older GPUs."""
+_BYTES_PER_SAMPLE: Final = 131
+"""Memory that a plan works in, in bytes for each sample of its pictures: 122 to 131 from 512x288 to 960x960."""
+_MEMORY_SHARE: Final = 1 / 8
+"""Share of the GPU memory that this process may use for the memory of plans."""
 _CODE: Final = ("structure.py", "triton_kernels.py", "triton_ops.py", "weights.py")
 
 
@@ -43,7 +47,8 @@ class RvmFusedNetwork:
             ``fp16``, with the guided filter's coefficients computed and given in FP32.
         downsample_ratio: Size of the network's picture relative to the region; None chooses it for full bodies.
         longest_side: Bound on the network picture's longest side; sets the ratio when that is None.
-        most_frames: Frames in one batch; longer calls are cut. Memory grows with it.
+        most_frames: Frames in one batch; longer calls are cut. Memory grows with it, so batches of large pictures are
+            shorter where a plan would take more than an eighth of the GPU memory that the process may use.
         most_plans: The most combinations of frames, eyes and sizes that are kept ready.
         cache_dir: Where compiled calls are kept; None compiles them in each process.
         on_note: Called with one line when something that was kept does not fit.
@@ -147,7 +152,7 @@ class RvmFusedNetwork:
             pictures = cupy.ascontiguousarray(cupy.asarray(images))
             features = state.tensors
             first = 0
-            for count in frame_chunks(len(pictures), self._most_frames):
+            for count in frame_chunks(len(pictures), self._batch_frames(pictures)):
                 part = pictures[first : first + count]
                 results = self._run(part, features)
                 features = [results[level].transpose(0, 3, 1, 2) for level in _STATES]
@@ -160,6 +165,13 @@ class RvmFusedNetwork:
     def close(self) -> None:
         """Free the engine; idempotent."""
         self._engine.close()
+
+    def _batch_frames(self, pictures: Any) -> int:
+        """Most frames of these pictures [T, E, 3, h, w] in one batch."""
+        allowed = import_cupy().get_default_memory_pool().get_limit() or self._engine.gpu_bytes
+        eyes, _, height, width = pictures.shape[1:]
+        fitting = int(_MEMORY_SHARE * allowed) // (_BYTES_PER_SAMPLE * eyes * height * width)
+        return int(min(max(fitting, 1), self._most_frames))
 
     def _run(self, pictures: Any, features: Sequence[Any] | None) -> dict[str, Any]:
         """Frames of one plan; the features are [E, C, h, w], or None before the first frame."""
@@ -197,7 +209,7 @@ class RvmFusedNetwork:
 
 
 def _estimates(results: dict[str, Any], *, eyes: int, on_gpu: bool) -> list[MatteEstimate]:
-    """One estimate a frame, of gain and offset [T * E, 4, h, w]."""
+    """One estimate a frame, of gain and offset [T * E, 1, h, w]."""
     gain, offset = (results[name].reshape(-1, eyes, *results[name].shape[1:]) for name in ("gain", "offset"))
     if not on_gpu:
         gain, offset = (planes.get().astype(np.float32) for planes in (gain, offset))

@@ -448,7 +448,7 @@ def guided_head_kernel(
     source, hidden, matte, box, first, first_bias, second, second_bias, third, third_bias, gain, offset,
     height, width, EXACT: tl.constexpr, BLOCK_M: tl.constexpr,
 ):  # fmt: skip
-    """Moments by the learned box filter, the three 1x1 convolutions, and gain and offset as planes.
+    """Moments by the learned box filter, the three 1x1 convolutions, and alpha's gain and offset.
 
     ``source`` [N, H, W, 8], ``hidden`` [N, H, W, 16], ``matte`` float32 [N, H, W, 4] (foreground residual, alpha);
     ``box`` [9, 4]; ``first`` [16, 24], ``second`` [16, 16], ``third`` [4, 16] as in the checkpoint, FP32. EXACT keeps
@@ -505,7 +505,8 @@ def guided_head_kernel(
     slope, _ = tl.split(tl.reshape(z, [BLOCK_M, 8, 2]))
     slope += tl.load(third_bias + c % 4)
     bias = mean_y - slope * mean_x
-    place = (picture * 4 + c) * count + pixels[:, None]
-    written = inside[:, None] & is_matte
+    # Nothing asks for those of the foreground.
+    place = (picture * count + pixels)[:, None] + tl.zeros([1, 8], tl.int32)
+    written = inside[:, None] & (c == 3)
     tl.store(gain + place, slope.to(gain.dtype.element_ty), mask=written)
     tl.store(offset + place, bias.to(offset.dtype.element_ty), mask=written)

@@ -360,13 +360,13 @@ class TritonOps:
             result_dtype: Element type of the results.
 
         Returns:
-            gain and offset, [N, 4, H, W].
+            gain and offset of alpha, [N, 1, H, W].
         """
         count, height, width, _ = source.shape
         box, first, second, third = head
         matte = self._convolve(hidden, project, None, dtype=FP32)
-        gain = self._recorder.empty((count, 4, height, width), result_dtype)
-        offset = self._recorder.empty((count, 4, height, width), result_dtype)
+        gain = self._recorder.empty((count, 1, height, width), result_dtype)
+        offset = self._recorder.empty((count, 1, height, width), result_dtype)
         block = 128
         self._launch(kernels.guided_head_kernel, (_ceil_div(height * width, block), 1, count),
             source, hidden, matte, box.filters, first.exact_rows, first.bias, second.exact_rows, second.bias,

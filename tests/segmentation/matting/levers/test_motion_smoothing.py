@@ -11,8 +11,11 @@ import pytest
 
 from pictures import solid_frame
 from vitascope.device import available_cores
+from vitascope.errors import DeviceMemoryError
 from vitascope.frames import PIXEL_FORMATS
+from vitascope.gpu.kernels.along_motion import REACH_FRAMES
 from vitascope.gpu.kernels.region import Region
+from vitascope.gpu.toolkit.batching.batch_sizes import AdaptiveBatchSizer
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.levers import motion_smoothing
 from vitascope.segmentation.matting.levers.motion_smoothing import MotionSmoothing
@@ -41,9 +44,9 @@ def flickering(count, *, right=2):
     return [textured(right=right * at) for at in range(count)], estimates
 
 
-def smoothing():
+def smoothing(sizer=None):
     return MotionSmoothing(
-        EyeViews([Region(0, 0, SIZE[1], SIZE[0])], 0), WANTED, ThreadPoolExecutor(available_cores())
+        EyeViews([Region(0, 0, SIZE[1], SIZE[0])], 0), WANTED, ThreadPoolExecutor(available_cores()), sizer
     )
 
 
@@ -83,6 +86,23 @@ def test_a_window_that_is_smoothed_again_leaves_nothing_of_the_first_time():
         made = [one.offset for one in twice.smooth(frames[part], estimates[part], motion)]
         expected = once.smooth(frames[part], estimates[part], once.watch(once.show(frames[part]), EVERYWHERE))
         np.testing.assert_array_equal(made, [one.offset for one in expected])
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 6])
+def test_where_memory_is_short_fewer_frames_at_a_time_give_the_same_mattes(monkeypatch, most):
+    def short(alpha, *given, mean=motion_smoothing.mean_along_motion):
+        if len(alpha) > most + 2 * REACH_FRAMES:
+            raise DeviceMemoryError("too many")
+        return mean(alpha, *given)
+
+    frames, estimates = flickering(20)
+    lever, sizer = smoothing(), AdaptiveBatchSizer(16, max_batch_size=16, growing=False)
+    whole = [smoothed(lever, frames[part], estimates[part]) for part in (slice(11), slice(11, 20))]
+    monkeypatch.setattr(motion_smoothing, "mean_along_motion", short)
+    lever = smoothing(sizer)
+    for part, expected in zip((slice(11), slice(11, 20)), whole, strict=True):
+        np.testing.assert_array_equal(smoothed(lever, frames[part], estimates[part]), expected)
+    assert sizer.shortage_count
 
 
 def test_another_shot_begins_anew():

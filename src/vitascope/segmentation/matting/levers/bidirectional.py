@@ -166,7 +166,7 @@ class Bidirectional:
         )
         self._scenery = Scenery(stream.wanted, camera_threads)
         self._missed = MissedPeople(stream, self._wanted, self._backward)
-        self._smoothing = MotionSmoothing(stream.views, self._wanted, threads)
+        self._smoothing = MotionSmoothing(stream.views, self._wanted, threads, stream.sizer)
         # Eyes agree last: smoothed after that, they were further apart again.
         self._shown_to_agree = _resized(self._wanted, _AGREEMENT_SCALE, stream.eye_size)
         self._agreement = stream.agreement

@@ -16,9 +16,11 @@ from vitascope.frames import Frame
 from vitascope.gpu.interchange import on_its_way, to_cupy
 from vitascope.gpu.kernels.along_motion import MEAN_RULES, REACH_FRAMES, mean_along_motion
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.memory.shortage import memory_errors
+from vitascope.gpu.toolkit.batching.batch_sizes import AdaptiveBatchSizer
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.estimates import plain_rgb, small_alpha
-from vitascope.segmentation.matting.shots import Views
+from vitascope.segmentation.matting.shots import Views, bounds_of_calls
 
 _MOTION_SIDE: Final = 480
 """Longest side, in samples, of the pictures that motion is found in: usually half of the mattes'. A quarter was too
@@ -65,10 +67,17 @@ class MotionSmoothing:
         views: Makes the pictures.
         wanted: The pictures that have the size of the mattes.
         threads: Threads that find motion, several frames at a time.
+        sizer: Frames smoothed at a time, within ``_FRAMES_OF_A_CALL``; that many when omitted.
     """
 
-    def __init__(self, views: Views, wanted: NetworkInput, threads: ThreadPoolExecutor) -> None:
-        self._views, self._wanted, self._threads = views, wanted, threads
+    def __init__(
+        self,
+        views: Views,
+        wanted: NetworkInput,
+        threads: ThreadPoolExecutor,
+        sizer: AdaptiveBatchSizer | None = None,
+    ) -> None:
+        self._views, self._wanted, self._threads, self._sizer = views, wanted, threads, sizer
         scale = min(_MOTION_SIDE / max(wanted.size), 1.0)
         height, width = (max(round(side * scale), 1) for side in wanted.size)
         self._small = replace(wanted, size=(height, width))
@@ -134,39 +143,50 @@ class MotionSmoothing:
         if not len(found):
             found = np.zeros((0, 2, 1, 1, 2), np.float32)
         ahead, back = np.moveaxis(found, 1, 0).reshape(2, -1, self._views.eyes, *found.shape[2:])
-        smoothed: list[MatteEstimate] = []
-        for at in range(0, len(frames), _FRAMES_OF_A_CALL):
-            end = min(at + _FRAMES_OF_A_CALL, len(frames))
+        last: list[tuple[Any, Any]] = []
+
+        def smooth_part(at: int, end: int) -> list[MatteEstimate]:
             shown = slice(max(at - REACH_FRAMES, 0), min(end + REACH_FRAMES, len(frames)))
             rgb, alpha = self._seen(frames[shown], estimates[shown])
             first, begin = at - shown.start, count + shown.start
-            if at == 0 and known is not None:
-                rgb, alpha = (np.concatenate(parts) for parts in zip(known, (rgb, alpha), strict=True))
-                first, begin = count, 0
+            if at < REACH_FRAMES and known is not None:
+                needed = min(REACH_FRAMES - at, count)
+                rgb, alpha = (
+                    np.concatenate((planes[count - needed :], after))
+                    for planes, after in zip(known, (rgb, alpha), strict=True)
+                )
+                first, begin = at + needed, count - needed
             if end == len(frames):
-                self._last = rgb[-REACH_FRAMES:].copy(), alpha[-REACH_FRAMES:].copy()
+                last[:] = [(rgb[-REACH_FRAMES:].copy(), alpha[-REACH_FRAMES:].copy())]
             pairs = slice(begin, begin + len(rgb) - 1)
             take = to_cupy if is_on_gpu(alpha) else np.asarray
             moves = (take(way[pairs]) for way in (ahead, back))
-            inside = alpha[..., *motion.box]
-            change = (mean_along_motion(inside, rgb[..., *motion.box], *moves) - inside)[first:]
+            inside, colors = alpha[..., *motion.box], rgb[..., *motion.box].astype("float32", copy=False)
+            change = (mean_along_motion(inside, colors, *moves) - inside)[first:]
+            smoothed = []
             for one, plane in zip(estimates[at:end], change, strict=False):
                 assert one.offset is not None  # coefficients, as was asked for
                 offset = one.offset.copy()
                 offset[:, 0][..., *motion.box] += plane
                 smoothed.append(MatteEstimate(gain=one.gain, offset=offset))
+            return smoothed
+
+        with memory_errors():
+            smoothed = bounds_of_calls(self._sizer, len(frames)).in_ranges(
+                len(frames), smooth_part, end_of=lambda first, most: first + min(most, _FRAMES_OF_A_CALL)
+            )
+        (self._last,) = last
         return smoothed
 
     def _seen(self, frames: Sequence[Frame], estimates: Sequence[MatteEstimate]) -> tuple[Any, Any]:
-        """RGB [T, E, 3, h, w] and alpha [T, E, h, w] of some frames, float32, 0..1, on their device."""
+        """RGB [T, E, 3, h, w] and alpha [T, E, h, w] of some frames, 0..1, on their device; alpha is float32."""
         images = self._views.make(frames, self._wanted)
         alpha = small_alpha(
             MatteEstimate.joined(estimates),
             images.reshape(-1, *images.shape[2:]),
             self._wanted,
         )
-        rgb = plain_rgb(images, self._wanted).astype("float32")
-        return rgb, alpha.reshape(len(frames), -1, *alpha.shape[1:])
+        return plain_rgb(images, self._wanted), alpha.reshape(len(frames), -1, *alpha.shape[1:])
 
 
 def _moves(picture: Grey, following: Grey) -> npt.NDArray[np.float32]:
