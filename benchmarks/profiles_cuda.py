@@ -11,7 +11,8 @@ Prediction: ``balanced`` is bound by the decoder or by what launches its kernels
 times, larger, and takes about twice the time; where people cross, its looks differ in many windows, and the CPU's steps
 that settle between them take as long again.
 
-Usage: python benchmarks/profiles_cuda.py CLIP.mp4... [--films VR180,crossing] [--frames 960] [--rows ROWS.json]
+Usage: python benchmarks/profiles_cuda.py CLIP.mp4... [--films VR180,crossing] [--frames 960] [--limit-gb 8]
+    [--rows ROWS.json]
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import av
+import cupy
 import cv2
 import numpy as np
 
@@ -95,15 +97,20 @@ def decoding_seconds(film: Path) -> float:
     return time.perf_counter() - began
 
 
-def measured(kind: str, film: Path, frames: int, profiles: Sequence[str]) -> list[dict[str, Any]]:
-    """The row of each profile."""
+def measured(
+    kind: str, film: Path, frames: int, profiles: Sequence[str], limit_gb: float | None
+) -> list[dict[str, Any]]:
+    """The row of each profile, within a limit of memory (10^9 bytes) that stands for a smaller GPU."""
     rows: list[dict[str, Any]] = []
     usual_seconds = None
     decoding = min(decoding_seconds(film) for _ in range(2))
     size = VR180_SIZE if kind == VR180 else FLAT_SIZE
+    settings: dict[str, Any] = {"gpu.device": "cuda"}
+    if limit_gb is not None:
+        settings["gpu.max_vram_usage"] = limit_gb * 1e9 / cupy.cuda.runtime.memGetInfo()[1]
     for profile in profiles:
         seconds = []
-        with Segmenter(profile=profile, settings={"gpu.device": "cuda"}) as segmenter:
+        with Segmenter(profile=profile, settings=settings) as segmenter:
             for _ in range(1 + RUNS):
                 began = time.perf_counter()
                 count = sum(1 for _ in segmenter.stream(film, device_arrays=True))
@@ -113,7 +120,8 @@ def measured(kind: str, film: Path, frames: int, profiles: Sequence[str]) -> lis
         usual_seconds = usual_seconds or taken
         rows.append(
             {
-                "claim": f"{kind} {size[1]}x{size[0]} to alpha on the device",
+                "claim": f"{kind} {size[1]}x{size[0]} to alpha on the device"
+                + ("" if limit_gb is None else f", within {limit_gb:g} GB"),
                 "film": kind,
                 "profile": profile,
                 "frames": frames,
@@ -137,6 +145,7 @@ def main() -> None:
     parser.add_argument("--films", default=",".join(FILMS))
     parser.add_argument("--frames", type=int, default=960)
     parser.add_argument("--profiles", default="balanced,quality")
+    parser.add_argument("--limit-gb", type=float, help="memory that all processes may use: a smaller GPU")
     parser.add_argument("--keep", type=Path, help="folder where films are kept, to be used again")
     parser.add_argument("--rows", type=Path, default=RESULTS)
     options = parser.parse_args()
@@ -148,7 +157,7 @@ def main() -> None:
             film = folder / (f"film_{kind}" + ("_LR_180.mp4" if kind == VR180 else ".mp4"))
             if not film.exists():
                 make_film(kind, film, options.clips, options.frames)
-            rows += measured(kind, film, options.frames, options.profiles.split(","))
+            rows += measured(kind, film, options.frames, options.profiles.split(","), options.limit_gb)
     write_rows(options.rows, rows)
 
 
