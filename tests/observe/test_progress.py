@@ -54,6 +54,20 @@ def test_a_job_shows_frames_speed_and_stages(screen: io.StringIO) -> None:
     assert not drawing()
 
 
+def test_until_its_first_frame_a_job_is_starting(
+    screen: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with JobProgress(terminal(screen)) as progress:
+        progress.show("in.mp4", Pipeline([Source("decode", range(7)), Sink("encode", int)]), frame_count=9)
+        wait_for(" starting ", screen)
+    assert "fps" not in screen.getvalue()
+    monkeypatch.setattr(progress_module, "_SECONDS_BETWEEN_LINES", 0.0)
+    log = io.StringIO()
+    with JobProgress(Console(file=log, width=160)) as progress:
+        progress.show("in.mp4", Pipeline([Source("decode", range(7)), Sink("encode", int)]), frame_count=9)
+        wait_for("in.mp4: 0 of 9 frames, starting\n", log)
+
+
 @pytest.mark.parametrize("width", [50, 80, 100, 130])
 @pytest.mark.parametrize(
     "name", ["in.mp4", "wedding_vr180_first_dance_and_all_of_the_speeches_take_2_final.mp4"]

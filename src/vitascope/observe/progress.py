@@ -189,8 +189,11 @@ class _Job(NamedTuple):
     counts: Callable[[], dict[str, int]] | None = None
 
     def paced(self, report: PipelineReport) -> str:
-        """Its speed, in a few words."""
-        return f"{report.items_per_second:.1f} fps" if self.pace is None else self.pace()
+        """Its speed, in a few words; that it is starting, until its first frame is done."""
+        if self.pace is not None:
+            return self.pace()
+        # A GPU's first video waits for kernels to be compiled: 0.0 fps would look as if nothing happened.
+        return f"{report.items_per_second:.1f} fps" if report.items else "starting"
 
 
 def stage_loads(report: PipelineReport) -> str:
