@@ -113,9 +113,7 @@ def decoder_sessions(
     for samples, count, memory in _SESSIONS:
         if prod(size) > samples:
             own_bytes = streams.allowed_bytes()
-            if (
-                settings.gpu.memory_fraction is None
-            ):  # otherwise the limit already belongs to this process alone
+            if settings.gpu.memory_fraction is None:  # otherwise it is this process's alone
                 own_bytes //= gpu_processes
             own_count = ceil(count / gpu_processes)
             return own_count if own_bytes * count >= memory * own_count else 1

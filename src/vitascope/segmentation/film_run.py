@@ -442,9 +442,7 @@ class FilmRun:
                     closing(int8_network(runner.loaded, self.network, self.int8, store=runner.store))
                 )
             self._cache = None
-            if (
-                keeps_mattes and not settings.people.keep_held
-            ):  # finding held objects needs the frames themselves
+            if keeps_mattes and not settings.people.keep_held:  # that needs the frames
                 self._cache = open_matte_cache(
                     reader.info.path,
                     settings=settings,

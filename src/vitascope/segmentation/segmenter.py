@@ -316,10 +316,7 @@ class Segmenter(Closing):
             OutputError: A sink cannot be opened, or every one failed.
             PipelineError: A stage failed.
         """
-        from vitascope.segmentation.live import (
-            IN_ONE_PROCESS,
-            segment_live,
-        )  # imported here: videos do not need it
+        from vitascope.segmentation.live import IN_ONE_PROCESS, segment_live  # only live runs need it
 
         self._require_open()
         if isinstance(sinks, str):
@@ -352,8 +349,6 @@ def _open_runner(
 ) -> FilmRunner | ProcessCrew:
     if not works_in_processes(loaded.settings):
         return FilmRunner(loaded, store=store, fetch_progress=progress)
-    from vitascope.segmentation.processes.crew import (
-        ProcessCrew,
-    )  # imported here: runs in one process do not need it
+    from vitascope.segmentation.processes.crew import ProcessCrew  # one process needs none
 
     return ProcessCrew(loaded, store=store, progress=progress)

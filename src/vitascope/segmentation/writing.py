@@ -204,9 +204,7 @@ class FramesUntilDamage:
             if damage is not None:
                 raise damage
         finally:
-            del (
-                damage
-            )  # its traceback refers to this frame: a cycle that would live until the next garbage collection
+            del damage  # its traceback holds this frame: a cycle that would live until the next collection
 
 
 def _kept_files(files: OutputSet) -> str:

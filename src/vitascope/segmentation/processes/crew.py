@@ -65,9 +65,7 @@ class ProcessCrew:
             loaded, self._note = _with_fetched_network(loaded, store, progress)
             self._makers = LocalProcesses(plan_crew(loaded), home=store.where().parent)
         else:
-            from vitascope.segmentation.processes.cluster import (
-                ClusterMakers,
-            )  # a single machine needs no Ray
+            from vitascope.segmentation.processes.cluster import ClusterMakers  # one machine needs no Ray
 
             self._makers = ClusterMakers(loaded, address=address)
         self._loaded = loaded

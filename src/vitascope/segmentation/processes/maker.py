@@ -176,9 +176,7 @@ class StretchMaker(Closing):
     def facts(self) -> MakerFacts:
         """Facts about this maker for the report."""
         runner = self._runner
-        if isinstance(
-            runner.chosen.network, DeferredNetwork
-        ):  # its engine affects the result, so open it now
+        if isinstance(runner.chosen.network, DeferredNetwork):  # its engine affects results
             runner.chosen.network.opened()
         chosen, device, name = opening(runner.chosen), runner.device, runner.settings.model.name
         return MakerFacts(
