@@ -136,7 +136,7 @@ def test_closing_wakes_whoever_waits() -> None:
 
 @pytest.mark.parametrize("source", [77, "/dev/no-such-camera"])
 def test_opencv_refuses_what_is_not_there(source: int | str, capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(InputError, match="cannot be opened: it is not there"):
+    with pytest.raises(InputError, match="cannot be opened: it does not exist"):
         open_capture(source)
     assert capfd.readouterr() == ("", "")
 
