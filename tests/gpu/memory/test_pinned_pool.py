@@ -190,7 +190,7 @@ def test_what_makes_no_sense_is_refused(bad) -> None:
 
 @pytest.mark.parametrize(("shape", "dtype"), [((-1,), np.uint8), ((3,), object), ((3,), "O,i4")])
 def test_impossible_arrays_are_refused(pool: PinnedMemoryPool, shape, dtype) -> None:
-    with pytest.raises(ValueError, match="buffers cannot have dtype"):
+    with pytest.raises(ValueError, match="buffers cannot have"):
         pool.lease(shape, dtype)
 
 
