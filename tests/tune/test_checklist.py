@@ -161,7 +161,7 @@ def test_what_is_wrong_is_a_no_with_its_figure_and_advice(question, changes, fig
         (
             "does not leak",
             {"soak": replace(soak_of(), rests=(), seconds=30.0)},
-            "a trend takes 64, or an hour",
+            "a trend needs 64, or an hour",
         ),
         ("heat", {"on_gpu": False, "processor_throttled": None}, "does not count"),
         ("half precision", {"on_gpu": False}, "CPUs compute in fp32"),
