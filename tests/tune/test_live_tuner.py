@@ -144,7 +144,7 @@ def test_a_machine_too_slow_for_one_picture(tune):
     with pytest.raises(VitascopeError, match=r"no settings could be measured: no picture in 3\.3 s"):
         tune(machine)
     machine.is_blank_above = 800  # the search finds something, but nothing says how much better it is
-    with pytest.raises(VitascopeError, match="the settings as they are could not be measured: no picture"):
+    with pytest.raises(VitascopeError, match="the settings in use could not be measured: no picture"):
         tune(machine)
 
 

@@ -115,7 +115,7 @@ def test_gpus(tmp_path, monkeypatch):
     assert (
         found["GPU 0, persistence mode"].text == "off; each start loads it anew: sudo nvidia-smi -i 0 -pm 1"
     )
-    assert found["GPU 1"].text == "not looked at: NVML knows no GPU 1"
+    assert found["GPU 1"].text == "not checked: NVML knows no GPU 1"
 
 
 def test_this_machine_can_be_looked_at():
