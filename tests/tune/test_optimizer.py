@@ -112,7 +112,7 @@ def test_what_the_user_set_stays_and_a_range_is_searched(scripted, clip):
 
 def test_a_target_out_of_reach_says_what_is_reachable(scripted, clip):
     tuned = tuner_of(clip, target=Target(fps=90_000), keep_quality=True).tune()
-    assert "90000 fps cannot be reached here: the most is" in tuned.unreachable
+    assert "90000 fps cannot be reached here: the maximum is" in tuned.unreachable
     assert "model.batch_size=4" in tuned.unreachable
 
 

@@ -86,7 +86,7 @@ def test_a_full_disk(tmp_path, monkeypatch):
     found = checks(
         monkeypatch, linux(tmp_path), usage=SimpleNamespace(free=1 << 30), folders={"networks": models}
     )
-    assert found["free for networks"].text.startswith(f"1.0 GiB in {models}; make room")
+    assert found["free for networks"].text.startswith(f"1.0 GiB in {models}; free some space")
 
 
 def test_a_system_that_tells_nothing(tmp_path, monkeypatch):

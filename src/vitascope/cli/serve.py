@@ -69,7 +69,7 @@ def _token(path: Path) -> str:
     except FileExistsError:
         pass
     except OSError as error:
-        raise OutputError(f"{path}: cannot be made: {error.strerror or error}") from error
+        raise OutputError(f"{path}: cannot be created: {error.strerror or error}") from error
     else:
         with os.fdopen(handle, "w") as file:
             file.write(secrets.token_urlsafe(24))

@@ -165,7 +165,7 @@ def preset_values(name: str) -> dict[str, Any]:
     if f"{gpu}-{size}" not in preset_names():
         gpus = ", ".join(sorted({one.rpartition("-")[0] for one in preset_names()}))
         raise UsageError(
-            f"--preset: no preset is called {name!r}; use auto, or a GPU ({gpus}) and a size "
+            f"--preset: there is no preset {name!r}; use auto, or a GPU ({gpus}) and a size "
             f"({', '.join(SIZES)}), such as rtx3090-4k"
         )
     values: dict[str, Any] = yaml.safe_load((_folder() / f"{gpu}.yaml").read_text(encoding="utf-8"))[size]
