@@ -63,7 +63,7 @@ def serve(
 
 
 def _token(path: Path) -> str:
-    """Read the secret from its file, which is made if it does not exist."""
+    """Read the secret from its file, which is created if missing."""
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
