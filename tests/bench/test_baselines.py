@@ -89,7 +89,7 @@ def test_results_of_one_run_are_a_baseline_too(tmp_path):
     path = tmp_path / "results.json"
     ResultsFile(path, run_on(H200))
     assert baseline_for(path, run_on(LAPTOP)).machine == H200, "compare says that they cannot be compared"
-    with pytest.raises(InputError, match="no file of baselines"):
+    with pytest.raises(InputError, match="not a file of baselines"):
         store_baseline(path, run_on(H200))
 
 

@@ -124,7 +124,7 @@ def test_growing_memory_is_a_note_and_no_regression():
     key = key_of()
     found = compare(results_of(cell_of(key, STEADY)), results_of(cell_of(key, STEADY, vram_mb=5000.0)))
     assert not found.is_regression
-    assert "1.25 times as much of the GPU's memory" in " ".join(found.notes)
+    assert "1.25 times as much GPU memory" in " ".join(found.notes)
 
 
 def test_a_suite_and_a_run_over_one_film_are_not_compared():
@@ -144,7 +144,7 @@ def test_other_machines_are_refused_and_named():
 def test_nothing_to_compare():
     run = cell_of(key_of(), STEADY)
     failed = Cell(key=key_of(), status="failed", reason="no")
-    with pytest.raises(InputError, match="baseline holds no measured cell"):
+    with pytest.raises(InputError, match="baseline has no measured cell"):
         compare(results_of(failed), results_of(run))
     with pytest.raises(UsageError, match="measured different things"):
         compare(results_of(run), results_of(cell_of(key_of(batch=32), STEADY)))

@@ -122,7 +122,7 @@ def test_operators_of_a_network_in_pytorch(monkeypatch, clip, tmp_path):
     segment_with(monkeypatch, TorchNetwork())
     result = profile_video(run_of(clip), tool="pytorch", folder=tmp_path)
     assert "aten::mm" in result.table
-    assert "the costliest operator is aten::" in result.findings[1]
+    assert "the most expensive operator is aten::" in result.findings[1]
 
 
 def test_memory(scripted, clip, tmp_path):

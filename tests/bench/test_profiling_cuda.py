@@ -25,8 +25,8 @@ def test_pytorch_sees_our_kernels(run, tmp_path):
     pytest.importorskip("torch")
     result = profile_video(run, tool="pytorch", folder=tmp_path)
     assert len(result.findings) == 3
-    assert "the costliest kernel is " in result.findings[1]
-    assert "the GPU lay idle " in result.findings[2]
+    assert "the most expensive kernel is " in result.findings[1]
+    assert "the GPU was idle " in result.findings[2]
     kernels = json.loads((tmp_path / "kernels.json").read_text())["kernels"]
     assert any("composite" in row["name"] for row in kernels)
     stages = json.loads((tmp_path / "stages.json").read_text())
@@ -51,5 +51,5 @@ def test_nsight(run, tmp_path, tool, name):
     except DeviceError as error:
         pytest.skip(str(error))
     assert len(result.findings) == 3
-    assert "the costliest kernel is " in " ".join(result.findings)
+    assert "the most expensive kernel is " in " ".join(result.findings)
     print(*result.findings, result.table, sep="\n")

@@ -76,7 +76,7 @@ def test_earlier_versions_are_read(tmp_path, version):
     ("text", "message"),
     [
         ("not json", "holds no benchmark results"),
-        ("[]", "it names no schema"),
+        ("[]", "it has no schema"),
         ('{"schema": "vitascope.baselines"}', "holds baselines, which stand first"),
         ('{"schema": "vitascope.profile", "version": 1}', "its schema is 'vitascope.profile'"),
         (
@@ -118,9 +118,9 @@ def miscounted(row):
     [
         (0, emptied, "'throughput' has 0 samples, and says that it has 2"),
         (2, miscounted, "'latency' has 2 samples, and says that it has 3"),
-        (0, lambda row: row.update(p50=0.0), "'throughput' holds a figure that cannot be measured"),
-        (1, lambda row: row.update(samples=[1.0, float("nan")]), "'frame_time' holds a figure that"),
-        (3, lambda row: row.update(p99=-1.0), "'stage/decode' holds a figure that"),
+        (0, lambda row: row.update(p50=0.0), "'throughput' holds an impossible figure"),
+        (1, lambda row: row.update(samples=[1.0, float("nan")]), "'frame_time' holds an impossible figure"),
+        (3, lambda row: row.update(p99=-1.0), "'stage/decode' holds an impossible figure"),
         (0, lambda row: row.update(name="other"), "it was measured, and has no 'throughput'"),
     ],
 )

@@ -70,7 +70,7 @@ def test_a_run_that_becomes_slower():
 def test_few_passes_say_nothing_of_trends_but_a_long_time_does():
     many = soak_of()
     few = replace(many, rests=many.rests[:10], seconds=20.0)
-    assert few.too_short == "10 passes over the video in 20 s; a trend takes 64, or an hour"
+    assert few.too_short == "10 passes over the video in 20 s; a trend needs 64, or an hour"
     assert replace(few, seconds=4000.0).too_short is None
     assert replace(few, seconds=4000.0).memory("host") == many.memory("host"), "looks at all times stand in"
 

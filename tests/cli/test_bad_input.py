@@ -429,7 +429,7 @@ def test_a_working_folder_that_is_gone(clip, tmp_path, where):
     gone = tmp_path / "gone"
     gone.mkdir()
     code, said = in_a_shell('rmdir "$PWD"; "$@"', "segment", clip, where, *LIGHT, cwd=gone)
-    assert (code, said) == (2, "vitascope: the working folder does not exist any more: cd to one that does\n")
+    assert (code, said) == (2, "vitascope: the working folder no longer exists: cd to one that does\n")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs pipes that have names")

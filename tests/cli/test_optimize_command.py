@@ -131,7 +131,7 @@ def test_a_synthetic_clip_where_none_is_named(monkeypatch, capsys):
         (["--resume"], 2, "--resume needs --save-config"),
         (["--save-config", "."], 2, "is a folder"),
         (["--detect-bottlenecks", "--save-config", "x.yaml"], 2, "nothing to save"),
-        (["CLIP", "--preset", "gtx480-4k"], 2, "no preset is called 'gtx480-4k'"),
+        (["CLIP", "--preset", "gtx480-4k"], 2, "there is no preset 'gtx480-4k'"),
         (["CLIP", "--target-fps", "-3"], 2, "--target-fps"),
         (["CLIP", "--min-quality", "7"], 2, "--min-quality"),
         (["CLIP", "--trials", "0"], 2, "at least one trial, not 0"),

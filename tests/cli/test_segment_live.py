@@ -174,7 +174,7 @@ def test_a_sink_that_is_lost_leaves_the_others_and_an_exit_code(run, film, monke
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (["--camera", "99"], 3, "camera 99 cannot be opened: it is not there"),
+        (["--camera", "99"], 3, "camera 99 cannot be opened: it does not exist"),
         (["--camera", "rtsp://127.0.0.1:9/x", "--sink", "null"], 3, "rtsp://127.0.0.1:9/x cannot be opened"),
         (["--camera", "none.mp4", "--sink", "null"], 3, "none.mp4"),
         (

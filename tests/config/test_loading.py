@@ -371,7 +371,7 @@ def test_settings_that_were_loaded_stand_alone() -> None:
         {"profile": "fast", "settings": None},
         {"profile": None, "settings": {"model.batch_size": 4}},
     ):
-        with pytest.raises(UsageError, match=r"^loaded takes the place of profile and settings"):
+        with pytest.raises(UsageError, match=r"^loaded replaces profile and settings"):
             settings_of(loaded=loaded, **more)
     with pytest.raises(UsageError, match=r"^loaded is a dict, expected what load_settings gives$"):
         settings_of(profile=None, settings=None, loaded={"model.batch_size": 4})

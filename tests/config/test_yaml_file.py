@@ -67,8 +67,11 @@ def test_empty_and_half_empty_files_are_fine(content: str | bytes, tmp_path: Pat
         ("model.name: a\n---\nmodel.name: b\n", ":2: not valid YAML: "),
         ("model.name: !!python/name:os.system\n", ":1: not valid YAML: could not determine a constructor"),
         ("model: !!python/object:builtins.dict {}\n", ":1: 'model' is a section and holds settings"),
-        ("model.name: &a [*a]\n", ":1: not valid YAML: aliases have no place in a settings file"),
-        ("model: &m {name: rvm}\ngpu: *m\n", ":2: not valid YAML: aliases have no place in a settings file"),
+        ("model.name: &a [*a]\n", ":1: not valid YAML: aliases are not allowed in a settings file"),
+        (
+            "model: &m {name: rvm}\ngpu: *m\n",
+            ":2: not valid YAML: aliases are not allowed in a settings file",
+        ),
         ("gpu:\n  <<: {precision: fp16}\n", ":2: unknown setting 'gpu.<<'"),
         ("model.name: 2024-13-45\n", ":1: model.name has a value that YAML cannot read: "),
         ("model.name: {[a]: b}\n", ":1: "),

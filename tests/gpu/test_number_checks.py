@@ -44,7 +44,7 @@ REFUSED = [
     (lambda: gpu.MemoryPool(max_size_gb="1"), "max_size_gb is '1', expected a number above 0, or None"),
     (
         lambda: lent((2.7, 3)),
-        "a buffer of shape (2.7, 3) cannot be lent: a side is 2.7, expected a whole number, at least 0",
+        "buffers cannot have shape (2.7, 3): a side is 2.7, expected a whole number, at least 0",
     ),
     (lambda: gpu.PinnedMemoryPool(None), "max_size_gb is None, expected a number above 0"),
     (lambda: gpu.PinnedMemoryPool(timeout_s=math.inf), "timeout_s is inf, expected a number from 0, or None"),

@@ -114,7 +114,7 @@ def test_engines_of_another_version_are_built_anew_and_the_network_says_so(choos
         monkeypatch.setitem(sys.modules, "tensorrt", trt)
         network = choose("tensorrt").engine
         assert len(trt.builds) == 2
-    assert engine_notes(network) == ("the kept engine was built by TensorRT 11.3.0; rebuilt by 11.4.0",)
+    assert engine_notes(network) == ("the stored engine was built by TensorRT 11.3.0; rebuilt by 11.4.0",)
     assert engine_notes(choose("tensorrt").engine) == ()
 
 

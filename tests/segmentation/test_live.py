@@ -198,7 +198,9 @@ def capture(monkeypatch: pytest.MonkeyPatch, scripted: Any) -> ScriptedCapture:
 
     def open_capture(source: int | str, **asked: Any) -> ScriptedCapture:
         if source != 0:
-            raise InputError(f"camera {source} cannot be opened: it is not there, or another program uses it")
+            raise InputError(
+                f"camera {source} cannot be opened: it does not exist, or another program uses it"
+            )
         made.open_count += 1
         made.asked = asked
         return made

@@ -47,7 +47,7 @@ def test_what_belongs_to_a_process_says_so_when_it_is_pickled(scripted):
 
 
 def test_a_profile_beside_loaded_settings_is_not_ignored():
-    with pytest.raises(UsageError, match=r"^loaded takes the place of profile and settings"):
+    with pytest.raises(UsageError, match=r"^loaded replaces profile and settings"):
         Segmenter(profile="fast", loaded=load_settings())
 
 

@@ -138,5 +138,5 @@ def test_a_file_that_holds_no_token_is_refused(tmp_path, content):
     path.write_text(content, encoding="utf-8")
     with pytest.raises(ConfigError, match="token"):
         _token(path)
-    with pytest.raises(OutputError, match="cannot be made"):
+    with pytest.raises(OutputError, match="cannot be created"):
         _token(tmp_path / "nowhere" / "token")

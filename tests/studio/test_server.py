@@ -235,7 +235,7 @@ def test_people_are_found_kept_and_left_out(studio):
     assert studio.correct(film, {"people": [{"exclude": [1]}]}).status == 200
     refused = studio.get(f"{path}/frame?t=0&view=mask")
     assert refused.status == 422
-    assert "its people were not looked for yet" in refused.json["error"]
+    assert "its people have not been searched yet" in refused.json["error"]
     looked(studio)
     people = studio.get(f"{path}/people").json
     assert [person["number"] for person in people["people"]] == [1, 2]

@@ -126,7 +126,7 @@ def test_all_is_well():
         ("lost", {"soak": replace(soak_of(), dropped_count=2)}, "2 dropped, 0 missing, 0 damaged"),
         ("lost", {"soak": replace(soak_of(), damaged_count=1)}, "1 damaged"),
         ("heat", with_load(throttled_share=0.3), "slowed 30% of the time"),
-        ("heat", {"processor_throttled": 7}, "slowed 7 times"),
+        ("heat", {"processor_throttled": 7}, "throttled 7 times"),
         ("best settings", {"tuned": None}, "optimize has not run"),
         ("best settings", {"not_in_use": {"model.batch_size": 4}}, "1.70x; not in use: model.batch_size=4"),
         ("half precision", {"precision": "fp32"}, "gpu.precision is fp32"),
@@ -152,7 +152,7 @@ def test_what_is_wrong_is_a_no_with_its_figure_and_advice(question, changes, fig
     ("question", "changes", "why"),
     [
         ("GPU is busy", {"on_gpu": False}, "no GPU is in use"),
-        ("GPU is busy", with_load(gpu_percent=None), "the driver does not tell"),
+        ("GPU is busy", with_load(gpu_percent=None), "the driver does not report"),
         ("real VR", {"is_synthetic": True}, "synthetic"),
         ("real VR", {"layout": ""}, "flat, not stereo"),
         ("does not leak", {"soak": None}, "--duration 86400"),
@@ -161,7 +161,7 @@ def test_what_is_wrong_is_a_no_with_its_figure_and_advice(question, changes, fig
         (
             "does not leak",
             {"soak": replace(soak_of(), rests=(), seconds=30.0)},
-            "a trend takes 64, or an hour",
+            "a trend needs 64, or an hour",
         ),
         ("heat", {"on_gpu": False, "processor_throttled": None}, "does not count"),
         ("half precision", {"on_gpu": False}, "CPUs compute in fp32"),
@@ -188,7 +188,7 @@ def test_what_is_wrong_is_a_no_with_its_figure_and_advice(question, changes, fig
         ),
         ("bottleneck", {"free_running": replace(FAST, load=LOAD, verdict=None)}, "too little ran"),
         ("preprocessing", {"free_running": replace(FAST, load=LOAD, verdict=None)}, "too little ran"),
-        ("other program", with_load(machine_cpu_percent=None), "does not tell"),
+        ("other program", with_load(machine_cpu_percent=None), "does not report"),
     ],
 )
 def test_what_cannot_be_told_says_why_and_fails_nothing(question, changes, why):

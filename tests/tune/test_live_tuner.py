@@ -117,7 +117,7 @@ def test_trials_share_the_time(tune):
     assert len(machine.runs) == 1 + 5 + 4
     assert {run["seconds"] for run in machine.runs} == {1.0}
     assert all(run["warm_up"] > 0 for run in machine.runs)
-    with pytest.raises(UsageError, match="needs 6 seconds"):
+    with pytest.raises(UsageError, match="needs at least 6 seconds"):
         tune(machine, seconds=5.0)
 
 
@@ -144,7 +144,7 @@ def test_a_machine_too_slow_for_one_picture(tune):
     with pytest.raises(VitascopeError, match=r"no settings could be measured: no picture in 3\.3 s"):
         tune(machine)
     machine.is_blank_above = 800  # the search finds something, but nothing says how much better it is
-    with pytest.raises(VitascopeError, match="the settings as they are could not be measured: no picture"):
+    with pytest.raises(VitascopeError, match="the settings in use could not be measured: no picture"):
         tune(machine)
 
 

@@ -112,7 +112,7 @@ def test_what_the_user_set_stays_and_a_range_is_searched(scripted, clip):
 
 def test_a_target_out_of_reach_says_what_is_reachable(scripted, clip):
     tuned = tuner_of(clip, target=Target(fps=90_000), keep_quality=True).tune()
-    assert "90000 fps cannot be reached here: the most is" in tuned.unreachable
+    assert "90000 fps cannot be reached here: the maximum is" in tuned.unreachable
     assert "model.batch_size=4" in tuned.unreachable
 
 
@@ -150,7 +150,7 @@ def test_faster_settings_that_broke_a_limit_are_not_passed_over(scripted, clip):
     assert tuned.values == {}
     said = tuned.unchanged_in_words()
     assert re.fullmatch(
-        "nothing was better than the settings as they are: what ran faster broke a limit, or was no faster when it was "
+        "nothing was better than the settings as they are: whatever ran faster broke a limit, or was no faster when "
         r"run again; (\w+) sets the pace \(\1 .+\)",
         said,
     )
@@ -165,7 +165,7 @@ def test_a_search_ends_when_its_time_is_over(scripted, clip, monkeypatch):
     monkeypatch.setattr(search_time, "perf_counter", lambda: float(next(clock)))
     said = []
     tuned = tuner_of(clip, most_seconds=200.0, on_plan=said.append).tune()
-    assert tuned.search.ended == "the time was over"
+    assert tuned.search.ended == "the time was up"
     # Beside six runs of ten seconds at the end there is time to ask 14 times. Six are asked before the trials at least,
     # more where a first run shows that runs should be longer, and each trial asks once, or more where it is new.
     assert 1 <= len(tuned.search.trials) <= 14 - 6
@@ -175,7 +175,7 @@ def test_a_search_ends_when_its_time_is_over(scripted, clip, monkeypatch):
 
 
 def test_a_time_in_which_nothing_can_be_tried_is_refused_with_what_it_takes(scripted, clip):
-    with pytest.raises(UsageError, match=r"a search at least \d+ s: allow \d+\.\d minutes or more"):
+    with pytest.raises(UsageError, match=r"a search needs at least \d+ s: allow \d+\.\d minutes or more"):
         tuner_of(clip, most_seconds=0.01).tune()
 
 
@@ -217,7 +217,7 @@ def test_opening_the_reference_does_not_count_as_a_run(scripted, clip, monkeypat
 def test_limits_that_nothing_keeps(scripted, clip):
     tuned = tuner_of(clip, target=Target(max_latency_ms=0.001), keep_quality=True).tune()
     assert tuned.unreachable.startswith(
-        "no settings keep all limits; the best of each that was reached: latency_ms"
+        "no settings keep all limits; the best value reached for each: latency_ms"
     )
 
 
@@ -369,7 +369,7 @@ def test_the_file_says_why_and_loads_and_the_history_remembers(scripted, plainly
     write_file(path, tuned_text(tuned, source, subject="a clip", when=when).encode())
     text = path.read_text()
     assert "# Tuned by vitascope" in text
-    assert "# expected with each value, the rest as below: 4:" in " ".join(text.split())
+    assert "# expected for each value, with the rest as below: 4:" in " ".join(text.split())
     loaded = load_settings(files=[path])
     assert loaded.profile == "fast"
     assert loaded.settings.frames_per_call == 4

@@ -48,5 +48,5 @@ def test_the_processor_has_no_preset():
 
 @pytest.mark.parametrize("name", ["rtx3090", "list", "rtx9999-4k", "rtx3090-5k", "../x-4k", ""])
 def test_unknown_presets(name):
-    with pytest.raises(UsageError, match="no preset is called"):
+    with pytest.raises(UsageError, match="there is no preset"):
         preset_values(name)

@@ -175,7 +175,7 @@ def spoilt(state, **changes):
     ("change", "complaint"),
     [
         ({"schema": "other"}, "not a search that can be resumed"),
-        ({"version": 7}, "version 7 of a search is not known here"),
+        ({"version": 7}, "version 7 of a search is unknown here"),
         ({"search": {}}, "belongs to a search with other settings, limits or clip"),
         ({"trials": [{"cell": [9, 9]}]}, "its trials are damaged"),
         ({"trials": 3}, "its trials are damaged"),

@@ -39,7 +39,7 @@ def test_without_a_limit_it_is_never_late(clock):
 def test_what_does_not_fit_is_refused_with_what_it_takes(clock):
     time = SearchTime(100.0)
     time.check(10.0)
-    with pytest.raises(UsageError, match=r"a run takes about 20 s here, and a search at least 120 s"):
+    with pytest.raises(UsageError, match=r"a run takes about 20 s here, and a search needs at least 120 s"):
         time.check(20.0, runs=1)
 
 
@@ -52,6 +52,6 @@ def test_times_out_of_range(seconds):
 def test_the_plan_is_in_words():
     assert SearchTime(900.0).plan(3.71, trials=40, cells=288) == (
         "up to 40 runs of about 3.7 s each, out of 288 combinations of settings, in about 15 minutes at most; then "
-        "what was found against the settings as they are"
+        "the result against the current settings"
     )
     assert "in about 47 s at most" in SearchTime(47.0).plan(1.0, trials=14, cells=40)

@@ -86,7 +86,7 @@ def test_a_full_disk(tmp_path, monkeypatch):
     found = checks(
         monkeypatch, linux(tmp_path), usage=SimpleNamespace(free=1 << 30), folders={"networks": models}
     )
-    assert found["free for networks"].text.startswith(f"1.0 GiB in {models}; make room")
+    assert found["free for networks"].text.startswith(f"1.0 GiB in {models}; free some space")
 
 
 def test_a_system_that_tells_nothing(tmp_path, monkeypatch):
@@ -115,7 +115,7 @@ def test_gpus(tmp_path, monkeypatch):
     assert (
         found["GPU 0, persistence mode"].text == "off; each start loads it anew: sudo nvidia-smi -i 0 -pm 1"
     )
-    assert found["GPU 1"].text == "not looked at: NVML knows no GPU 1"
+    assert found["GPU 1"].text == "not checked: NVML knows no GPU 1"
 
 
 def test_this_machine_can_be_looked_at():

@@ -1,4 +1,4 @@
-"""Charts of benchmark results: speed by batch, stages beside and below one another, frame times and latency."""
+"""Charts of benchmark results: speed by batch, stages side by side and in sequence, frame times and latency."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _ROW_INCHES = 0.28
 _CURVES_INCHES = 3.8
 _SHARES = np.linspace(0, 100, 101)
 _APART = 0.04
-"""Share of an axis by which the labels of two points lie apart; a label that would lie nearer is left out."""
+"""Least distance between the labels of two points, as a share of an axis; a label that would lie nearer is left out."""
 
 
 def scaling_chart(title: str, curves: Mapping[str, Sequence[tuple[int, float]]]) -> Chart:
-    """Frames a second over the batch, on logarithmic axes, where twice as fast is one step at any speed.
+    """Plot frames per second over the batch, on logarithmic axes, where a doubling is the same step at any speed.
 
     Args:
-        title: Stands above.
-        curves: (batch, frames a second) by name; at least one point in all.
+        title: Title of the chart.
+        curves: (batch, frames per second) by name; at least one point in all.
     """
     batches = sorted({batch for curve in curves.values() for batch, _ in curve})
 
@@ -45,19 +45,19 @@ def scaling_chart(title: str, curves: Mapping[str, Sequence[tuple[int, float]]])
         low, high = math.floor(math.log2(min(rates))), math.ceil(math.log2(max(rates)))
         axes.set_ylim(0.95 * 2.0**low, 1.05 * 2.0 ** max(high, low + 1))
         axes.set_xticks(batches, map(str, batches))
-        axes.set_xlabel("frames for each call of the network")
-        axes.set_ylabel("frames a second")
+        axes.set_xlabel("frames per call of the network")
+        axes.set_ylabel("frames per second")
         _legend_beside(axes)
 
     return _one_chart(title, _CURVES_INCHES, draw)
 
 
 def stage_chart(title: str, cells: Sequence[Cell]) -> Chart:
-    """Time per frame in each stage; stages overlap, so only the longest one limits the speed.
+    """Plot the time per frame in each stage; stages overlap, so only the longest one limits the speed.
 
     Args:
-        title: Stands above.
-        cells: Measured ones.
+        title: Title of the chart.
+        cells: Measured cells.
     """
     ways = [cell.stages_ms() for cell in cells]
     names = list(dict.fromkeys(name for way in ways for name in way))
@@ -79,13 +79,13 @@ def stage_chart(title: str, cells: Sequence[Cell]) -> Chart:
 
 
 def waterfall_chart(title: str, cells: Sequence[Cell]) -> Chart:
-    """One frame's way, stage below stage, each beginning where the one before it ends.
+    """Plot the path of one frame through the stages, each beginning where the one before it ends.
 
-    Stages of a pipeline work on different frames at a time; this is how long one frame takes without its neighbours.
+    The stages of a pipeline work on different frames at the same time; this shows how long a frame takes on its own.
 
     Args:
-        title: Stands above.
-        cells: Measured ones, not many.
+        title: Title of the chart.
+        cells: Measured cells, only a few.
     """
     ways = [cell.stages_ms() for cell in cells]
     names = list(dict.fromkeys(name for way in ways for name in way))
@@ -109,11 +109,11 @@ def waterfall_chart(title: str, cells: Sequence[Cell]) -> Chart:
 
 
 def frame_time_chart(title: str, cells: Sequence[Cell]) -> Chart:
-    """From the 5th to the 99th percentile of the time for a frame, darker up to the 95th, a mark at the median.
+    """Plot the time per frame from the 5th to the 99th percentile, darker up to the 95th, with a mark at the median.
 
     Args:
-        title: Stands above.
-        cells: Measured ones.
+        title: Title of the chart.
+        cells: Measured cells.
     """
     rows = [(cell.key.label(), row) for cell in cells if (row := cell.row("frame_time")) is not None]
 
@@ -132,11 +132,11 @@ def frame_time_chart(title: str, cells: Sequence[Cell]) -> Chart:
 
 
 def latency_chart(title: str, cells: Sequence[Cell]) -> Chart:
-    """Share of the frames that are through within a time, from decoder to encoder.
+    """Plot the share of frames that pass from decoder to encoder within a given time.
 
     Args:
-        title: Stands above.
-        cells: Measured ones.
+        title: Title of the chart.
+        cells: Measured cells.
     """
     rows = [(cell.key.label(), row) for cell in cells if (row := cell.row("latency")) is not None]
 
@@ -159,11 +159,11 @@ def latency_chart(title: str, cells: Sequence[Cell]) -> Chart:
 
 
 def trade_off_chart(title: str, curves: Mapping[str, Sequence[Cell]]) -> Chart:
-    """Frames a second over latency, a mark for each batch: up is faster, left answers sooner.
+    """Plot frames per second over latency, with a mark for each batch: up is faster, left has less latency.
 
     Args:
-        title: Stands above.
-        curves: Measured cells by name, each of one resolution and precision.
+        title: Title of the chart.
+        curves: Measured cells by name, each curve of one resolution and precision.
     """
     points = {
         name: [
@@ -196,7 +196,7 @@ def trade_off_chart(title: str, curves: Mapping[str, Sequence[Cell]]) -> Chart:
         for axis in (axes.xaxis, axes.yaxis):
             _plain_numbers(axis)
         axes.set_xlabel("latency in ms, 95th percentile; the numbers are frames for each call of the network")
-        axes.set_ylabel("frames a second")
+        axes.set_ylabel("frames per second")
         _legend_beside(axes)
 
     return _one_chart(title, _CURVES_INCHES, draw)
@@ -211,28 +211,28 @@ def _one_chart(title: str, height_inches: float, draw: Callable[[Axes], object])
 
 
 def _rows(axes: Axes, labels: Sequence[str]) -> None:
-    """A row for each bar, the first on top, and room for the figure behind the longest."""
+    """Label a row for each bar, the first on top, and leave room for the figure behind the longest."""
     axes.set_yticks(range(len(labels)), labels)
     axes.set_ylim(len(labels) - 0.4, -0.6)
     axes.margins(x=0.35)
     axes.set_xlim(left=0)
-    axes.set_xlabel("ms a frame")
+    axes.set_xlabel("ms per frame")
     axes.grid(axis="y", visible=False)
 
 
 def _curve(axes: Axes, path: npt.NDArray[np.float64], number: int, name: str) -> None:
-    """A line through points, float64 [2, N], each with its mark."""
+    """Draw a line through points, float64 [2, N], with a mark at each."""
     axes.plot(*path, color=PALETTE[number % len(PALETTE)], marker="o", markersize=4, label=name)
 
 
 def _point(axes: Axes, x: float, y: float, told: str) -> None:
-    """An all but invisible dot on a curve, with a text that shows when it is pointed at."""
+    """Draw an almost invisible dot on a curve, with a text that appears under the mouse pointer."""
     (mark,) = axes.plot(x, y, marker="o", markersize=8, alpha=0.01)
     tip(mark, told)
 
 
 def _plain_numbers(axis: Axis, *, base: int = 10, steps: Sequence[float] = (1.0, 2.0, 5.0)) -> None:
-    """``50`` and ``2000`` on a logarithmic axis, at these multiples of its powers."""
+    """Write plain numbers such as ``50`` and ``2000`` on a logarithmic axis, at these multiples of its powers."""
     from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
     axis.set_major_locator(LogLocator(base, subs=steps))

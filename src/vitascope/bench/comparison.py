@@ -1,16 +1,18 @@
 """Compare two runs of a benchmark cell by cell, with confidence intervals, to find slowdowns.
 
-A run is compared with another, or with the baseline of its class of machine: a file of baselines holds a run for each
-class. A class is what makes figures comparable, as ``machine.differences`` says: GPUs, CPU, cores and memory.
+A run is compared with another run, or with the baseline of its class of machine; a file of baselines holds one run
+per class. Machines of one class have comparable figures: the same GPUs, CPU, cores and memory
+(``machine.differences``).
 
-What is compared is the time for a frame in each round (the inverse of ``throughput``). The interval is a percentile
-bootstrap (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13) of the ratio of geometric means
-over rounds, widened by sqrt(n / (n - 1)) for few of them, at a confidence that holds for all cells together
-(Bonferroni). Rounds of one run share its hour: other programs and heat move all of them. That is not in their spread,
-so the interval has an allowance for it, half as large as the spread of single rounds, and common to all cells.
+The quantity compared is the time per frame in each round (the inverse of ``throughput``). The interval is a
+percentile bootstrap (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13) of the ratio of
+geometric means over rounds, widened by sqrt(n / (n - 1)) because there are few, at a confidence that holds for all
+cells together (Bonferroni). All rounds of a run share the conditions of their hour, such as other programs and heat.
+Their spread does not show this, so the interval includes an allowance for it, half as large as the spread of single
+rounds and common to all cells.
 
-Other programs make rounds slower and never faster. With a dozen rounds or more the faster half is compared, in both
-runs alike: what is slower in itself is so in every round.
+Other programs make rounds slower, never faster. With a dozen rounds or more only the faster half of each run is
+compared; a real slowdown shows in every round.
 """
 
 from __future__ import annotations
@@ -41,35 +43,35 @@ from vitascope.file_lock import write_file
 METHOD = "percentile bootstrap over rounds, with an allowance for drift between runs"
 _RESAMPLES = 20_000
 _ERROR_RATE = 0.05
-"""Chance of at least one false alarm over all cells, where nothing changed and rounds are independent."""
+"""Chance of at least one false alarm over all cells, if nothing changed and rounds are independent."""
 FEWEST_ROUNDS = 3
-"""Fewer rounds of a cell do not tell its spread."""
+"""Fewer rounds of a cell do not show its spread."""
 _MANY_ROUNDS = 12
-"""From which on the slower half is left out. In simulations of 24 rounds, of which one in five is disturbed, 90 % of
-runs that are slowed by 10 % are caught, where all rounds together catch none; of 160 repeats none is taken for slower.
+"""From this many rounds on the slower half is left out. In simulations of 24 rounds with one in five disturbed, this
+catches 90 % of runs slowed by 10 %, where all rounds together catch none; of 160 repeats none is called slower.
 """
 _SEED = 1
 _DRIFT = 0.5
 """Standard deviation from run to run, as a share of that from round to round."""
 _MEMORY_GROWTH = 1.1
-"""Times as much memory of the GPU that is worth a note."""
+"""GPU memory is noted from this factor of growth on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellChange:
-    """The change of one cell."""
+    """The change in one cell."""
 
     key: CellKey | None
     """None for all cells together."""
     baseline_fps: float
     latest_fps: float
     slowdown: float
-    """Time for a frame, the latest over the baseline: 1.1 is a tenth slower."""
+    """Time per frame, latest over baseline: 1.1 is a tenth slower."""
     low: float
-    """The interval's ends."""
+    """Lower end of the interval; ``high`` is the upper."""
     high: float
     verdict: str
-    """``slower``, ``faster``, ``same``; or ``unsure``: beyond the tolerance, but the interval is too wide to tell."""
+    """``slower``, ``faster``, ``same``; or ``unsure``: beyond the tolerance, but with too wide an interval to tell."""
 
     def label(self) -> str:
         """The human-readable form."""
@@ -83,47 +85,47 @@ class Comparison:
     changes: tuple[CellChange, ...]
     overall: CellChange
     broken: tuple[str, ...]
-    """Cells that were measured before and fail now, a sentence each."""
+    """Cells that were measured before and fail now, one sentence each."""
     notes: tuple[str, ...]
-    """Notes on what was not compared and what else differs."""
+    """Notes on what was not compared, and on other differences."""
     tolerance: float
     confidence: float
     """The confidence of each interval."""
 
     @property
     def regressed(self) -> tuple[CellChange, ...]:
-        """The cells that have certainly become slower."""
+        """The cells that are certainly slower."""
         changes = self.changes if len(self.changes) == 1 else (self.overall, *self.changes)
         return tuple(change for change in changes if change.verdict == "slower")
 
     @property
     def is_regression(self) -> bool:
-        """True when something has become slower, or does not run any more."""
+        """True when something is slower, or no longer runs."""
         return bool(self.regressed or self.broken)
 
     @property
     def smallest_seen(self) -> float:
-        """Time for a frame over all cells, the latest over the baseline, from which on it would have been an alarm."""
+        """Smallest ratio of the times per frame over all cells that would have raised an alarm."""
         wide = self.overall.slowdown / self.overall.low if self.overall.low > 0 else math.inf
         return max(1 + self.tolerance, (1 + self.tolerance / 2) * wide)
 
     def verdict(self) -> str:
-        """In one sentence."""
+        """The verdict in one sentence."""
         if self.broken:
-            return f"regression: {len(self.broken)} cells do not run any more"
+            return f"regression: {len(self.broken)} cells no longer run"
         if self.regressed:
             worst = max(self.regressed, key=lambda change: change.slowdown)
             return (
-                f"regression: {worst.label()}: {worst.slowdown - 1:.1%} more time for a frame "
+                f"regression: {worst.label()}: {worst.slowdown - 1:.1%} more time per frame "
                 f"({worst.low - 1:+.1%} to {worst.high - 1:+.1%})"
             )
         if self.overall.verdict == "faster":
-            return f"faster: {1 - self.overall.slowdown:.1%} less time for a frame over all cells"
+            return f"faster: {1 - self.overall.slowdown:.1%} less time per frame over all cells"
         unsure = [change for change in self.changes if change.verdict == "unsure" and change.slowdown > 1]
         if unsure:
             return (
                 f"no regression is certain, but {len(unsure)} of {len(self.changes)} cells may be slower: their rounds "
-                "vary too much to tell; close what else runs, and measure again"
+                "vary too much to tell; close other programs and measure again"
             )
         return f"no regression: nothing is certainly more than {self.tolerance:.0%} slower"
 
@@ -131,20 +133,20 @@ class Comparison:
 def compare(baseline: BenchResults, latest: BenchResults, *, tolerance: float = 0.05) -> Comparison:
     """Compare two runs of one benchmark on one machine.
 
-    A change counts when the estimate is beyond the tolerance, and all of the interval beyond half of it.
+    A change counts if the estimate is beyond the tolerance, and the whole interval is beyond half of it.
 
     Args:
         baseline: The earlier run.
         latest: The later one.
-        tolerance: Share of the time for a frame that may come and go.
+        tolerance: Share of the time per frame by which it may vary.
 
     Raises:
-        UsageError: The machines or the kinds of run differ, or they have no cell in common, or the tolerance is out of
+        UsageError: The machines or the kinds of run differ, they have no cell in common, or the tolerance is out of
             range.
         InputError: A run holds no figures.
     """
     if not 0 < tolerance < 1:
-        raise UsageError(f"a tolerance lies between 0 and 1, not {tolerance:g}")
+        raise UsageError(f"a tolerance must lie between 0 and 1, not {tolerance:g}")
     unlike = differences(baseline.machine, latest.machine)
     if unlike:
         raise UsageError(
@@ -153,11 +155,11 @@ def compare(baseline: BenchResults, latest: BenchResults, *, tolerance: float = 
     if baseline.kind != latest.kind:
         raise UsageError(
             "one is a run of the suite, the other of bench pipeline: only the suite counts what the encoder does at "
-            "the end; measure both in one way"
+            "the end; measure both in the same way"
         )
     for name, results in (("baseline", baseline), ("latest run", latest)):
         if not results.measured:
-            raise InputError(f"the {name} holds no measured cell: there is nothing to compare")
+            raise InputError(f"the {name} has no measured cell, so there is nothing to compare")
     pairs = [
         (cell, other)
         for cell in baseline.measured
@@ -198,7 +200,7 @@ def compare(baseline: BenchResults, latest: BenchResults, *, tolerance: float = 
 
 
 def gain_of(one: Cell, other: Cell) -> tuple[float, float, float]:
-    """The speed of the second cell as a multiple of the first's, and the ends of its 95 % interval.
+    """The second cell's speed as a multiple of the first's, and the ends of its 95 % interval.
 
     Args:
         one: Measured, in two rounds or more.
@@ -210,7 +212,7 @@ def gain_of(one: Cell, other: Cell) -> tuple[float, float, float]:
 
 
 def _times(cell: Cell) -> npt.NDArray[np.float64]:
-    """Seconds for a frame: of each round, or of the faster half of many."""
+    """Seconds per frame in each round; of many rounds only the faster half."""
     row = cell.row("throughput")
     times = np.sort([] if row is None else [1 / rate for rate in row.samples if rate > 0])
     return times[: len(times) // 2] if len(times) >= _MANY_ROUNDS else times
@@ -223,13 +225,13 @@ def _log_ratios(
     *,
     drift: npt.NDArray[np.float64] | None = None,
 ) -> tuple[float, npt.NDArray[np.float64]]:
-    """Logarithm of the ratio of geometric means, and that of resampled rounds.
+    """The logarithm of the ratio of geometric means, and its values for resampled rounds.
 
     Args:
-        one: Seconds for a frame, of each round.
+        one: Seconds per frame, for each round.
         other: Likewise.
         draws: Random numbers.
-        drift: float64 [2, resamples], standard normal: of the two runs. None if both are parts of one.
+        drift: float64 [2, resamples], standard normal, for the two runs. None if both are parts of one run.
     """
 
     def spread(
@@ -237,7 +239,7 @@ def _log_ratios(
     ) -> npt.NDArray[np.float64]:
         logs = np.log(times)
         means = logs[draws.integers(0, len(logs), (_RESAMPLES, len(logs)))].mean(axis=1)
-        # Resampled means of few rounds vary less than those of new rounds would.
+        # The means of a few resampled rounds vary less than those of new rounds would.
         widened: npt.NDArray[np.float64] = (means - logs.mean()) * math.sqrt(len(logs) / (len(logs) - 1))
         return widened if drifted is None else widened + _DRIFT * logs.std(ddof=1) * drifted
 
@@ -283,7 +285,7 @@ def _overall(
     alpha: float,
     tolerance: float,
 ) -> CellChange:
-    """The geometric mean over cells: a change that each cell is too noisy to show alone."""
+    """The change of the geometric mean over cells, which may show what each cell is too noisy to show alone."""
     if not pairs:
         return CellChange(
             key=None, baseline_fps=0.0, latest_fps=0.0, slowdown=1.0, low=0.0, high=math.inf, verdict="same"
@@ -343,7 +345,7 @@ def _notes(
         memory = one.median("peak_vram"), other.median("peak_vram")
         if memory[0] and memory[1] and memory[1] > _MEMORY_GROWTH * memory[0]:
             notes.append(
-                f"{one.key.label()}: {memory[1] / memory[0]:.2f} times as much of the GPU's memory "
+                f"{one.key.label()}: {memory[1] / memory[0]:.2f} times as much GPU memory "
                 f"({memory[0]:.0f} MB, now {memory[1]:.0f} MB)"
             )
     return notes
@@ -352,19 +354,19 @@ def _notes(
 SCHEMA = BASELINES_SCHEMA
 _VERSION = 1
 _KEPT_ROWS = ("throughput", "peak_vram")
-"""What ``comparison.compare`` reads; the thousands of samples of the others are of no use in a baseline."""
+"""The rows that ``compare`` reads; a baseline does not need the thousands of samples in the others."""
 
 
 def baseline_for(path: Path, latest: BenchResults) -> BenchResults:
-    """The run that a later one is compared with.
+    """Return the run to compare a later one with.
 
     Args:
         path: Results of one run, or a file of baselines.
-        latest: The later run; of baselines that of its class and its workload is taken.
+        latest: The later run; from a file of baselines, the run of its class and workload is taken.
 
     Raises:
         InputError: The file cannot be read.
-        UsageError: It is a file of baselines, and has none for this run.
+        UsageError: It is a file of baselines without one for this run.
     """
     document = read_document(path)
     if not _is_baselines(document):
@@ -394,38 +396,38 @@ def why_no_baseline(path: Path, latest: BenchResults) -> str | None:
 
 
 def load_baselines(path: Path) -> tuple[BenchResults, ...]:
-    """Every run of a file of baselines.
+    """Load every run in a file of baselines.
 
     Raises:
-        InputError: The file cannot be read, or is something else.
+        InputError: The file cannot be read, or is of another kind.
     """
     document = read_document(path)
     if not _is_baselines(document):
-        raise InputError(f"{path} is no file of baselines: its schema is not {SCHEMA!r}")
+        raise InputError(f"{path} is not a file of baselines: its schema is not {SCHEMA!r}")
     return tuple(_runs(document, path))
 
 
 def store_baseline(path: Path, results: BenchResults) -> bool:
-    """Keep a run as the baseline of its class and its workload; the file appears whole.
+    """Keep a run as the baseline of its class and workload; the file is replaced whole.
 
     Args:
-        path: The file of baselines; made where it is missing.
+        path: The file of baselines; created if missing.
         results: A finished run.
 
     Returns:
-        True when it took the place of an earlier one.
+        True when it replaced an earlier one.
 
     Raises:
         UsageError: The run did not finish.
-        InputError: The run holds no figures, or the file is no file of baselines.
+        InputError: The run has no figures, or the file is not a file of baselines.
         OutputError: The file cannot be written.
     """
     if not results.finished:
         raise UsageError(
-            "a baseline is a whole run, and this one did not finish: bench run --resume goes on with it"
+            "a baseline must be a finished run, and this one is not: bench run --resume goes on with it"
         )
     if not results.measured:
-        raise InputError("this run holds no measured cell: there is nothing to compare with later")
+        raise InputError("this run has no measured cell, so there is nothing to compare with later")
     earlier = load_baselines(path) if path.exists() else ()
     kept = [
         run
@@ -489,7 +491,7 @@ def _class_name(run: BenchResults) -> str:
 
 
 def _slim(results: BenchResults) -> BenchResults:
-    """The same run with what a comparison needs."""
+    """The same run reduced to what a comparison needs."""
     cells = [
         replace(
             cell,

@@ -1,6 +1,6 @@
-"""Run ``segment`` for some seconds and discard its output.
+"""Run ``segment`` for a few seconds and discard its output.
 
-Also a program, so that a tool can watch it from outside::
+It is also a program, so that a tool can watch it from outside::
 
     python -m vitascope.bench.limited_run VIDEO --seconds 30
 """
@@ -33,7 +33,7 @@ class LimitedRun(SettingsSource):
 
     video: Path
     seconds: float
-    """Most seconds of work, once everything is open; a shorter video ends earlier."""
+    """Limit of the time for work, counted once everything is open; a shorter video ends earlier."""
 
     def device(self) -> Device:
         """The device that computes.
@@ -46,7 +46,7 @@ class LimitedRun(SettingsSource):
         return select_device(gpu.device, index=gpu.device_id)
 
     def arguments(self) -> list[str]:
-        """The same as the program takes it."""
+        """The same settings as command-line arguments of this program."""
         return [str(self.video), "--seconds", f"{self.seconds:g}", *self.options()]
 
 
@@ -57,14 +57,15 @@ def run_for(
     keep_in: Path | None = None,
     marks_work: bool = False,
 ) -> SegmentReport:
-    """Segment a video, at most for so long; its pictures are thrown away. On a GPU the network is warm.
+    """Segment a video for a limited time, without keeping its pictures. On a GPU the network is warmed up first.
 
     Args:
-        run: What to run. Settings that share the work among processes, or spare it, are switched off: tools watch
-            one, and the warm network has seen the video.
-        around: Makes what is entered around the work, once the network is there.
-        keep_in: Where the profile of ``debug.profile_performance`` is kept; not written when omitted.
-        marks_work: Tell NVIDIA's tools where the work begins and ends, so that they can leave out what is before.
+        run: What to run. Settings that distribute or skip work are switched off: tools watch one process, and the
+            warmed-up network has seen the video already.
+        around: Makes a context that is entered around the work, once the network is open.
+        keep_in: Folder for the profile of ``debug.profile_performance``; no profile is written when omitted.
+        marks_work: Mark the beginning and end of the work for NVIDIA's tools, so that they can leave out what comes
+            before.
 
     Raises:
         VitascopeError: As ``Segmenter``.
@@ -80,7 +81,7 @@ def run_for(
             try:
                 report = segmenter.write(run.video, [(_KIND, out)], on_start=start_clock)
             except KeyboardInterrupt as error:
-                raise KeyboardInterrupt from error  # its words are of a file that goes with the folder
+                raise KeyboardInterrupt from error  # its message names a file that is deleted with the folder
         if keep_in is not None:
             keep_in.mkdir(parents=True, exist_ok=True)
             for path, name in zip(profile_paths(out), ("stages.json", "stages.trace.json"), strict=True):
@@ -90,7 +91,7 @@ def run_for(
 
 @contextmanager
 def _marked(device: Device) -> Iterator[None]:
-    """``cudaProfilerStart`` and ``cudaProfilerStop`` around a block; nothing on a CPU."""
+    """Call ``cudaProfilerStart`` and ``cudaProfilerStop`` around a block; does nothing on a CPU."""
     if device.kind != "cuda":
         yield
         return
@@ -103,10 +104,10 @@ def _marked(device: Device) -> Iterator[None]:
 
 @contextmanager
 def stopping_after(seconds: float) -> Iterator[Callable[[Started], None]]:
-    """Make an ``on_start`` for a segmenter that ends the run in good order when its time is over.
+    """Make an ``on_start`` for a segmenter that ends the run in an orderly way when its time is over.
 
     Args:
-        seconds: From the first frame; a shorter video ends earlier.
+        seconds: Time from the first frame on; a shorter video ends earlier.
     """
     timers: list[threading.Timer] = []
 
@@ -126,18 +127,18 @@ def stopping_after(seconds: float) -> Iterator[Callable[[Started], None]]:
 
 
 _MOST_SECONDS = 3.0
-"""How long a long video is run; what was read until then goes through to the end, at least one whole batch."""
+"""Time limit of the warm-up on a long video; frames read by then are processed to the end, at least one whole batch."""
 
 
 def warm_up(segmenter: Segmenter, video: Path, *, kind: OutputKind) -> None:
-    """Build kernels and record CUDA graphs, which takes seconds and happens once for each network; on a CPU, nothing.
+    """Build kernels and record CUDA graphs, which takes seconds, once per network; does nothing on a CPU.
 
-    Without it a measurement of a short video would measure mostly the recording.
+    Otherwise a measurement of a short video would mostly measure the recording.
 
     Args:
-        segmenter: Open, in this process; it keeps what was built.
-        video: The video that will be measured, since graphs are recorded for sizes.
-        kind: Picture that will be made.
+        segmenter: Open, and in this process; it keeps what was built.
+        video: The video to be measured, since graphs are recorded for particular sizes.
+        kind: Kind of picture to make.
 
     Raises:
         InputError: The video cannot be read.

@@ -33,75 +33,76 @@ ALONE: Mapping[str, Any] = {
     "gpu.device_ids": None,
     "debug.profile_performance": False,
 }
-"""Settings of a run that is measured: processes and caches would hide what it does."""
+"""Settings of a measured run: other processes and caches would hide what it does."""
 _SHORTAGE = "continued with"
-"""In the note of a job whose batch did not fit and was made smaller."""
+"""Appears in a job's note when its batch did not fit and was made smaller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRun:
-    """One pass over a video."""
+    """One pass through a video."""
 
     frame_count: int
     wall_seconds: float
-    """From the first frame that is requested to the last that is encoded, the encoder's own queue included; opening
-    files and networks is not in it."""
+    """Time from the first frame requested to the last one encoded, including the encoder's own queue but not the
+    opening of files and networks."""
     left_seconds: tuple[float, ...]
-    """When each frame left the decoder, counted from the beginning of the run."""
+    """When each frame left the decoder, in seconds since the start of the run."""
     done_seconds: tuple[float, ...]
-    """When each frame was taken by the encoder, or discarded."""
+    """When the encoder took each frame, or the frame was discarded."""
     finish_seconds: float
-    """The part of ``wall_seconds`` in which the encoder finished after the last frame; 0 without one."""
+    """Part of ``wall_seconds`` in which the encoder finished its work after the last frame; 0 without an encoder."""
     pipeline: PipelineReport
     gpu: GpuReport | None
     decoder: str
     frames_per_call: int
-    """Frames in a call of the network, as the settings ask for."""
+    """Frames per call of the network, as set."""
     network_size: tuple[int, int]
-    """(height, width) of its picture."""
+    """(height, width) of the network's picture."""
     damaged_count: int
-    """Packets and pictures that could not be decoded, and were skipped."""
+    """Packets and pictures skipped because they could not be decoded."""
     notes: tuple[str, ...]
 
     @property
     def shortage_note(self) -> str | None:
-        """Why its batches were made smaller than asked for: they did not fit into the GPU's memory. None otherwise."""
+        """Why its batches were smaller than set: they did not fit into GPU memory. None if they were not."""
         return next((note for note in self.notes if _SHORTAGE in note), None)
 
     def frames_per_second(self, batch: int) -> float:
         """Throughput in the steady state.
 
-        Without the first batch, during which queues fill; with what the encoder still does at the end.
+        The first batch, during which queues fill, is left out; the encoder's remaining work at the end is included.
 
         Args:
-            batch: Frames of a call of the network; they come out together. At least one more frame came out.
+            batch: Frames per call of the network, which come out together. At least one more frame must have come
+                out.
         """
         return (self.frame_count - batch) / (self.wall_seconds - self.done_seconds[batch - 1])
 
     def latencies_ms(self) -> list[float]:
-        """Each frame's way from the decoder to the end; frames wait in queues on purpose."""
+        """Time from the decoder to the end for each frame; frames wait in queues by design."""
         return [(done - left) * 1e3 for left, done in zip(self.left_seconds, self.done_seconds, strict=True)]
 
     def frame_times_ms(self, batch: int) -> list[float]:
-        """Time for each frame in the steady state: that of a whole batch over its frames, the first one left out.
+        """Time per frame in the steady state: the time of a whole batch over its frames, without the first batch.
 
         Args:
-            batch: Frames of a call of the network; they come out together.
+            batch: Frames per call of the network, which come out together.
         """
         marks = self.done_seconds[batch - 1 :: batch]
         return [(after - before) * 1e3 / batch for before, after in pairwise(marks)]
 
 
 class MeasuredSegmenter(Segmenter):
-    """A ``Segmenter`` that is measured from outside. Settings keep the work in this process: ``ALONE``."""
+    """A ``Segmenter`` measured from outside. The settings in ``ALONE`` keep its work in this process."""
 
     @property
     def store(self) -> ModelStore:
-        """Store of its networks."""
+        """The store of its networks."""
         return self._alone().store
 
     def _alone(self) -> FilmRunner:
-        assert isinstance(self._runner, FilmRunner)  # whoever measures switches other processes off
+        assert isinstance(self._runner, FilmRunner)  # ALONE switches other processes off
         return self._runner
 
     def measure(
@@ -116,8 +117,8 @@ class MeasuredSegmenter(Segmenter):
 
         Args:
             video: The input.
-            kind: Picture that is made.
-            discard: Make every picture, and encode none.
+            kind: Kind of picture to make.
+            discard: Make every picture, but encode none.
             on_start: Called from this thread once everything is open.
 
         Raises:
@@ -167,7 +168,7 @@ class MeasuredSegmenter(Segmenter):
             )
 
     def alphas(self, video: Path, *, count: int) -> list[npt.NDArray[np.float32]]:
-        """The first mattes of a video: float32 [H, W], 0..1, in the host's memory.
+        """The first mattes of a video: float32 [H, W], 0..1, in host memory.
 
         Raises:
             InputError: The input cannot be read.
@@ -178,7 +179,7 @@ class MeasuredSegmenter(Segmenter):
 
 
 class _Clock:
-    """Notes when frames come and go; the first list belongs to the decoder's thread, the second to the sink's."""
+    """Records when frames pass; only the decoder's thread uses the first list, only the sink's the second."""
 
     def __init__(self) -> None:
         self.began = 0.0
@@ -186,17 +187,17 @@ class _Clock:
         self.done: list[float] = []
 
     def start(self) -> None:
-        """The run begins."""
+        """Start the clock."""
         self.began = perf_counter()
 
     def leaving(self, frames: FramesUntilDamage) -> Iterator[Frame]:
-        """The same frames."""
+        """Yield the same frames, recording when each leaves."""
         for frame in frames:
             self.left.append(perf_counter() - self.began)
             yield frame
 
     def done_with(self, _: Rendered) -> None:
-        """A frame is through."""
+        """Record that a frame is done."""
         self.done.append(perf_counter() - self.began)
 
 
@@ -209,5 +210,5 @@ def _encoding(files: OutputSet, clock: _Clock) -> Sink[Rendered]:
 
 
 def alpha_shares(alpha: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """A matte of uint8 or uint16 codes as float32, 0..1."""
+    """Convert a matte's uint8 or uint16 codes to float32, 0..1."""
     return np.asarray(alpha, np.float32) / np.float32(np.iinfo(alpha.dtype).max)

@@ -1,4 +1,4 @@
-"""Measures the network of a cell on its own, without the rest of the pipeline, and its operators."""
+"""Measures a cell's network and its operators, without the rest of the pipeline."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from vitascope.gpu.profiling.cuda import CUDAProfiler
 
 TOP = 10
-"""Operators of a table."""
+"""Number of operators in a table."""
 _WARM_UPS = 2
 _SETTLING_FRAMES = 12
-"""After them a stream's gate has made up its mind: at first it looks at every frame several times."""
+"""Frames until a stream's gate has decided; at first it compares every frame several ways."""
 _VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Shape", "Squeeze", "Unsqueeze"})
-"""They name the same memory again."""
+"""Operators that only rename memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class ProbeEffort:
     fewest_calls: int = 5
     most_calls: int = 50
     seconds: float = 2.0
-    """After the fewest calls, no new one begins later than this."""
+    """After the minimum number of calls, none begins later than this."""
     traced_calls: int = 3
 
 
@@ -63,32 +63,32 @@ class ProbedNetwork:
     """The measurement of a network."""
 
     row: Row
-    """``network``: milliseconds for a frame, a sample for each call."""
+    """``network``: milliseconds per frame, one sample per call."""
     operations: Operations
 
 
 class NetworkProbe:
-    """Looks at the networks of a suite.
+    """Measures the networks of a suite.
 
     Args:
-        effort: How long.
+        effort: Effort per network.
     """
 
     def __init__(self, effort: ProbeEffort) -> None:
         self._effort = effort
 
     def look(self, segmenter: MeasuredSegmenter, video: Path, *, batch: int) -> ProbedNetwork:
-        """Time the network that is open, and record its operators.
+        """Time the open network, and record its operators.
 
         Args:
-            segmenter: Open, and idle.
-            video: Whose first frames the network is shown.
-            batch: Frames of a call.
+            segmenter: Open and idle.
+            video: The video whose first frames the network gets.
+            batch: Frames per call.
 
         Raises:
             VitascopeError: The video cannot be read, or the network failed.
         """
-        # Whoever measures has it in this process.
+        # a measured run keeps the network in this process
         network = opening(cast("ChosenNetwork[MattingNetwork]", segmenter.chosen)).network
         pictures = video_pictures(video, network=network, loaded=segmenter.loaded, count=batch)
         if segmenter.device.kind == "cuda" and not isinstance(network, HostNetwork):
@@ -102,7 +102,7 @@ class NetworkProbe:
         return ProbedNetwork(Row.of("network", "ms", times), operations)
 
     def _operators(self, open_plain: Callable[[], MattingNetwork], pictures: FloatArray) -> Operations:
-        """The operators of the network on the CPU, whichever engine was measured."""
+        """Record the network's operators on the CPU, whichever engine was measured."""
         calls, engines = self._effort.traced_calls, []
 
         def open_named() -> MattingNetwork:
@@ -143,7 +143,7 @@ class NetworkProbe:
         return operations_of_kernels(profiler, calls=self._effort.traced_calls, frames=len(pictures))
 
     def _times_on_host(self, network: MattingNetwork, pictures: FloatArray) -> list[float]:
-        """Milliseconds for a frame, of each call."""
+        """Milliseconds per frame, for each call."""
         state = network.new_state()
         for _ in range(_warm_ups(pictures)):
             network.infer(pictures, state)
@@ -156,7 +156,7 @@ class NetworkProbe:
         return times
 
     def _times_on_gpu(self, network: MattingNetwork, pictures: FloatArray, index: int) -> list[float]:
-        """The same on the GPU's clock; the next call is launched while one computes, as in a job."""
+        """The same by the GPU's clock; the next call is launched while one computes, as in a job."""
         cupy = import_cupy()
         with (
             cupy.cuda.Device(index),
@@ -186,19 +186,19 @@ class NetworkProbe:
 
 
 def video_pictures(video: Path, *, network: MattingNetwork, loaded: LoadedSettings, count: int) -> FloatArray:
-    """The first frames of a video as a network takes them, in the host's memory; a shorter video begins again.
+    """The first frames of a video as input for a network, in host memory; a shorter video is repeated.
 
     Args:
         video: Decoded on the CPU.
-        network: What they are for.
-        loaded: Settings of the run: where the video begins, and how it lies in the frame.
-        count: Frames.
+        network: The network they are for.
+        loaded: Settings of the run: where the video begins, and its layout in the frame.
+        count: Number of frames.
 
     Returns:
         [T, E, ...] of the network's dtype, C-contiguous.
 
     Raises:
-        InputError: The video cannot be read, or has no frame there.
+        InputError: The video cannot be read, or has no frame at that position.
     """
     part = loaded.settings.video
     with open_video(
@@ -221,17 +221,17 @@ def video_pictures(video: Path, *, network: MattingNetwork, loaded: LoadedSettin
             for frame in islice(reader, count)
         ]
     if not pictures:
-        raise InputError(f"{video}: no picture to show the network")
+        raise InputError(f"{video}: it has no picture for the network")
     return np.stack([pictures[number % len(pictures)] for number in range(count)])
 
 
 def _warm_ups(pictures: FloatArray) -> int:
-    """Calls before anything counts."""
+    """Number of calls before the measurement begins."""
     return max(_WARM_UPS, ceil(_SETTLING_FRAMES / len(pictures)))
 
 
 def open_on_cpu(loaded: LoadedSettings, store: ModelStore) -> MattingNetwork:
-    """The network of some settings on the CPU, in float32, whatever engine they ask for.
+    """Open the network of some settings on the CPU, in float32, whatever engine they choose.
 
     Raises:
         VitascopeError: It cannot be opened.
@@ -251,14 +251,14 @@ def trace_network(
     """Run a network on the CPU under ONNX Runtime's profiler.
 
     Args:
-        open_network: Opens it on the CPU; it is closed here.
-        pictures: float32 [T, E, ...] as the network takes them, one call's.
-        calls: Calls that are kept.
-        warm_ups: Calls before them, of one stream with them, which are left out.
+        open_network: Opens the network on the CPU; it is closed here.
+        pictures: float32 [T, E, ...], the network's input for one call.
+        calls: Calls that are recorded.
+        warm_ups: Calls of the same stream before them, which are not.
         optimised: As ``operator_traces``.
 
     Returns:
-        For each of its sessions the operators of the calls that are kept.
+        For each of its sessions, the operators of the recorded calls.
 
     Raises:
         VitascopeError: The network cannot be opened, or failed.
@@ -281,17 +281,17 @@ def trace_network(
 def operations_of_calls(
     sessions: Sequence[Sequence[OperatorCall]], *, source: str, calls: int, frames: int
 ) -> Operations:
-    """Tables of the operators that ``trace_network`` recorded.
+    """Make tables of the operators that ``trace_network`` recorded.
 
     Args:
         sessions: Operators of all calls.
-        source: Who computed, for the report.
+        source: What computed them, for the report.
         calls: Calls of the network.
-        frames: Frames of one call.
+        frames: Frames per call.
     """
     places: dict[tuple[int, str, str], list[OperatorCall]] = defaultdict(list)
     kinds: dict[str, float] = defaultdict(float)
-    for number, session in enumerate(sessions):  # networks of one family name their operators alike
+    for number, session in enumerate(sessions):  # networks of one family use the same operator names
         for call in session:
             places[number, call.kind, call.name].append(call)
             kinds[call.kind] += call.seconds
@@ -323,12 +323,12 @@ def operations_of_calls(
 
 
 def operations_of_kernels(profiler: CUDAProfiler, *, calls: int, frames: int) -> Operations:
-    """The kernels that PyTorch's profiler saw on a GPU; it does not report the bytes they move.
+    """Tabulate the kernels that PyTorch's profiler recorded on a GPU; it does not report the bytes they move.
 
     Args:
-        profiler: Whose block has ended.
+        profiler: A profiler whose block has ended.
         calls: Calls of the network.
-        frames: Frames of one call.
+        frames: Frames per call.
     """
     kernels = profiler.kernels()
     rows = tuple(

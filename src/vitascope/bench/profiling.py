@@ -1,4 +1,4 @@
-"""Profiling tools around a run: each writes its files, and reports the three things that matter.
+"""Profiling tools around a run: each writes its files and reports its three main findings.
 
 Besides our own and PyTorch's profilers, NVIDIA's Nsight Systems (``nsys``) and Nsight Compute (``ncu``):
 https://docs.nvidia.com/nsight-systems/UserGuide/, https://docs.nvidia.com/nsight-compute/NsightComputeCli/
@@ -32,7 +32,7 @@ from vitascope.segmentation.report import SegmentReport
 
 _EXTRA_SECONDS = 900  # opening networks, compiling kernels, writing reports
 _KERNELS_MEASURED = 200
-"""ncu runs each kernel many times over, once for each group of counters; a run has thousands of like launches."""
+"""ncu runs each kernel many times, once for each group of counters; a run has thousands of similar launches."""
 _COUNTERS = {
     "occupancy %": "sm__warps_active.avg.pct_of_peak_sustained_active",
     "threads/warp": "smsp__thread_inst_executed_per_inst_executed.ratio",
@@ -62,11 +62,11 @@ def _child(run: LimitedRun) -> list[str]:
 
 
 def _call(command: Sequence[str], *, timeout_seconds: float) -> str:
-    """Run a tool; what it printed.
+    """Run a tool and return what it printed.
 
     Raises:
-        DeviceError: It lacks the right to read counters, or found no GPU.
-        VitascopeError: It failed, or did not end.
+        DeviceError: It may not read counters, or found no GPU.
+        VitascopeError: It failed, or did not end in time.
     """
     name = Path(command[0]).name
     try:
@@ -92,20 +92,21 @@ def _call(command: Sequence[str], *, timeout_seconds: float) -> str:
 
 
 def _nsight_systems(run: LimitedRun, folder: Path) -> Profiled:
-    """The system's timeline."""
+    """Record the system's timeline."""
     nsys = _tool("nsys", "Nsight Systems")
     folder.mkdir(parents=True, exist_ok=True)
     report, database = folder / "nsight-systems.nsys-rep", folder / "nsight-systems.sqlite"
     limit = run.seconds + _EXTRA_SECONDS
     options = ["--trace=cuda,nvtx,osrt", "--sample=none", "--force-overwrite=true", f"--output={report}"]
-    options.append("--cpuctxsw=none")  # most of a file's size, and nothing of what is read from it
-    options.append("--cuda-graph-trace=node")  # by default a graph is one span, and its kernels are nowhere
+    options.append("--cpuctxsw=none")  # most of the file's size, and nothing reads it
+    options.append("--cuda-graph-trace=node")  # by default a graph is one span, without its kernels
     if run.device().kind == "cuda":
-        # From cudaProfilerStart on: before it the child builds kernels and records graphs. It goes on after the end.
+        # Capture from cudaProfilerStart on; before it the child builds kernels and records graphs. It goes on after
+        # the end.
         options += ["--capture-range=cudaProfilerApi", "--capture-range-end=stop"]
     child = [*_child(run), "--keep-in", str(folder)]
     for earlier in (report, database, folder / "stages.json"):
-        earlier.unlink(missing_ok=True)  # it would pass for this run's
+        earlier.unlink(missing_ok=True)  # it could be mistaken for this run's
     _call([nsys, "profile", *options, *child], timeout_seconds=limit)
     if not report.exists():
         raise VitascopeError(f"nsys recorded nothing: {report} was not written")
@@ -138,9 +139,9 @@ def _read_nsys(rows: sqlite3.Connection) -> tuple[tuple[str, ...], str]:
     total = sum(row[2] for row in kernels)
     name, count, nanoseconds = kernels[0]
     findings = [
-        f"the GPU lay idle {1 - busy / span:.0%} of the time between its first and last work; "
+        f"the GPU was idle {1 - busy / span:.0%} of the time between its first and last work; "
         f"the longest gap was {max(gaps, default=0) / 1e6:.2f} ms",
-        f"the costliest kernel is {name}: {nanoseconds / total:.0%} of all kernels' time, {count} launches",
+        f"the most expensive kernel is {name}: {nanoseconds / total:.0%} of all kernels' time, {count} launches",
         _host_waits(rows, tables),
     ]
     heads = ["kernel", "count", "total ms", "mean ms"]
@@ -157,7 +158,7 @@ def _stretches(rows: sqlite3.Connection, kind: str) -> list[tuple[int, int]]:
 
 def _host_waits(rows: sqlite3.Connection, tables: set[str]) -> str:
     if "CUPTI_ACTIVITY_KIND_RUNTIME" not in tables:
-        return "what the host asked of the GPU was not recorded"
+        return "the host's calls to the GPU were not recorded"
     ((count, nanoseconds),) = rows.execute(
         "select count(*), coalesce(sum(r.end - r.start), 0) from CUPTI_ACTIVITY_KIND_RUNTIME r "
         "join StringIds s on s.id = r.nameId where s.value like ?",
@@ -182,13 +183,13 @@ def _copies(rows: sqlite3.Connection, tables: set[str]) -> str:
 
 
 def _nsight_compute(run: LimitedRun, folder: Path) -> Profiled:
-    """Counters of single kernels."""
+    """Measure the counters of single kernels."""
     ncu = _tool("ncu", "Nsight Compute")
     folder.mkdir(parents=True, exist_ok=True)
     report = folder / "nsight-compute.ncu-rep"
     options = ["--target-processes=all", "--nvtx", "--force-overwrite", f"--export={report}"]
     options += [f"--metrics={','.join(_COUNTERS.values())}", f"--launch-count={_KERNELS_MEASURED}"]
-    options.append("--profile-from-start=off")  # as above: cudaProfilerStart begins it
+    options.append("--profile-from-start=off")  # as above: cudaProfilerStart begins the measurement
     limit = run.seconds + _EXTRA_SECONDS
     report.unlink(missing_ok=True)
     _call([ncu, *options, *_child(run)], timeout_seconds=limit)
@@ -205,7 +206,7 @@ def _nsight_compute(run: LimitedRun, folder: Path) -> Profiled:
 
 
 def _read_ncu(page: str) -> tuple[tuple[str, ...], str]:
-    """Read the raw page: heads, units, then one row for each launch."""
+    """Read the raw page: headings, units, then one row for each launch."""
     lines = [line for line in page.splitlines() if line and not line.startswith("==")]
     rows = list(csv.DictReader(lines))[1:]
     launches: dict[str, list[dict[str, float]]] = {}
@@ -226,7 +227,7 @@ def _read_ncu(page: str) -> tuple[tuple[str, ...], str]:
     if max(memory, compute) >= 60:
         bound = "it is bound by memory" if memory >= compute else "it is bound by arithmetic"
     findings = (
-        f"the costliest kernel is {name}: {share:.0%} of the time of {len(rows)} launches",
+        f"the most expensive kernel is {name}: {share:.0%} of the time of {len(rows)} launches",
         f"it reaches {memory:.0f} % of the memory's speed and {compute:.0f} % of the arithmetic's; {bound}",
         f"its occupancy is {middle['occupancy %']:.0f} %, with {middle['registers']:.0f} registers a thread and "
         f"{middle['threads/warp']:.1f} of 32 threads active",
@@ -242,7 +243,7 @@ def _read_ncu(page: str) -> tuple[tuple[str, ...], str]:
 def _number(text: str | None) -> float | None:
     try:
         return float((text or "").replace(",", ""))
-    except ValueError:  # a counter that this GPU does not have
+    except ValueError:  # this GPU does not have the counter
         return None
 
 
@@ -251,9 +252,10 @@ def _median(launches: Sequence[dict[str, float]], figure: str) -> float:
 
 
 _LEAST_SECONDS_OF_MEMORY = 10.0
-"""Queues of a run are full after some seconds; what grows in less is they, and buffers of decoder and encoder."""
+"""A run's queues are full after a few seconds; growth within less time is theirs, or of the decoder's and encoder's
+buffers."""
 _SILENT = "6"
-"""Above the level of what PyTorch's recorder (Kineto) writes to stderr when it starts and stops."""
+"""Above the level of the messages that PyTorch's recorder (Kineto) writes to stderr when it starts and stops."""
 
 Tool = Literal["stages", "pytorch", "nsight-systems", "nsight-compute", "memory"]
 
@@ -264,11 +266,11 @@ class Profiled:
 
     tool: Tool
     findings: tuple[str, ...]
-    """The three things that matter, one sentence each."""
+    """The three main findings, one sentence each."""
     table: str
-    """Figures as text."""
+    """The figures as text."""
     files: tuple[Path, ...]
-    """The written files."""
+    """The files written."""
 
 
 def profile_video(run: LimitedRun, *, tool: Tool, folder: Path) -> Profiled:
@@ -276,13 +278,13 @@ def profile_video(run: LimitedRun, *, tool: Tool, folder: Path) -> Profiled:
 
     Args:
         run: What to run, and for how long.
-        tool: Which.
-        folder: Where its files go; it is made.
+        tool: The tool to use.
+        folder: Folder for its files; created if missing.
 
     Raises:
-        UsageError: A time that is not positive.
-        MissingDependencyError: The tool is not installed, or what draws its charts.
-        DeviceError: It needs a GPU, or a right that this user does not have.
+        UsageError: The time is not positive.
+        MissingDependencyError: The tool, or the library that draws its charts, is not installed.
+        DeviceError: It needs a GPU, or a permission that this user does not have.
         InputError: The video cannot be read.
         OutputError: A file cannot be written.
     """
@@ -290,7 +292,7 @@ def profile_video(run: LimitedRun, *, tool: Tool, folder: Path) -> Profiled:
         raise UsageError(f"a profile takes more than 0 and at most 86400 seconds, not {run.seconds:g}")
     if tool == "memory":
         require_matplotlib()
-    probe(run.video)  # what cannot be read is said here, not by a tool around a child process
+    probe(run.video)  # report an unreadable video here, not through a tool around a child process
     tools: dict[Tool, Callable[[LimitedRun, Path], Profiled]] = {
         "stages": _stages,
         "pytorch": _pytorch,
@@ -315,7 +317,7 @@ def _stages(run: LimitedRun, folder: Path) -> Profiled:
 
 
 def _pytorch(run: LimitedRun, folder: Path) -> Profiled:
-    os.environ.setdefault("KINETO_LOG_LEVEL", _SILENT)  # it asks nobody else, and only when PyTorch is loaded
+    os.environ.setdefault("KINETO_LOG_LEVEL", _SILENT)  # Kineto only reads it when PyTorch is loaded
     profiler = CUDAProfiler()
     report = run_for(run, around=lambda: profiler, keep_in=folder)
     profiler.export_chrome_trace(folder / "pytorch.trace.json")
@@ -328,16 +330,16 @@ def _pytorch(run: LimitedRun, folder: Path) -> Profiled:
         if kernels:
             top = kernels[0]
             findings.append(
-                f"the costliest kernel is {top.name}: {top.share:.0%} of the GPU's time, {top.count} launches"
+                f"the most expensive kernel is {top.name}: {top.share:.0%} of the GPU's time, {top.count} launches"
             )
         findings.append(
-            f"the GPU lay idle {timeline.idle_share:.0%} of the time; "
+            f"the GPU was idle {timeline.idle_share:.0%} of the time; "
             f"the host waited for it {timeline.sync_count} times, {timeline.sync_seconds * 1e3:.0f} ms"
         )
     elif operators:
         top_operator = operators[0]
         findings.append(
-            f"the costliest operator is {top_operator.name}: {top_operator.cpu_seconds * 1e3:.0f} ms in "
+            f"the most expensive operator is {top_operator.name}: {top_operator.cpu_seconds * 1e3:.0f} ms in "
             f"{top_operator.count} calls"
         )
     if not kernels and not operators:
@@ -355,7 +357,7 @@ def _pytorch(run: LimitedRun, folder: Path) -> Profiled:
 
 
 def _stage_table(profile: dict[str, Any]) -> str:
-    """Where the time of a run went, by stage; threads of several stages overlap."""
+    """A table of a run's time by stage; the threads of several stages overlap."""
     wall = profile["wall_seconds"]
     rows = [
         (
@@ -393,7 +395,7 @@ def _memory(run: LimitedRun, folder: Path) -> Profiled:
             f"of it in arrays of this process, {max(kept, 0) / 1e6:.0f} MB kept by its allocators"
         )
     else:
-        findings.append("no GPU was looked at")
+        findings.append("no GPU was measured")
     told = "; ".join(leak.sentence() for leak in leaks) or "nothing keeps growing"
     findings.append(memory.too_short() or told)
     if len(findings) < 3:
@@ -418,16 +420,16 @@ _LEAST_FRAMES = 20
 
 
 class Detected:
-    """The verdict on a run, and the run."""
+    """A run and the verdict on it."""
 
     def __init__(self, report: SegmentReport, verdict: dict[str, Any]) -> None:
         self.report = report
         self.main = _finding(verdict["main"])
-        """What to do first."""
+        """The most important finding."""
         self.others = tuple(_finding(other) for other in verdict["others"])
 
     def lines(self) -> list[str]:
-        """For people: speed, verdict, evidence, the one change, and each stage's share."""
+        """Lines for people: speed, verdict, evidence, the one recommended change, and each stage's share."""
         report = self.report
         lines = [
             f"{report.frame_count} frames at {report.pipeline.items_per_second:.1f} fps, {report.model} on "
@@ -439,7 +441,7 @@ class Detected:
         return [*lines, f"busy: {busy}"]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return plain values for JSON."""
         return {
             "input": str(self.report.input),
             "frame_count": self.report.frame_count,

@@ -1,8 +1,8 @@
-"""Finds the bottleneck of a measured run, including the encoder's end, and what to change.
+"""Finds the bottleneck of a measured run, the encoder's end included, and recommends changes.
 
 The verdict on a cell is about its pipeline, which ends when the encoder has taken the last picture. Encoders hold
-pictures back (x264 looks 40 ahead, several side by side hold a part of the video each), so in a video of some seconds
-one that is too slow for the rest shows only there: afterwards.
+pictures back (x264 looks 40 ahead, and of several side by side each holds a part of the video), so in a video of a
+few seconds an encoder that is too slow for the rest shows only afterwards.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from vitascope.gpu.profiling.bottleneck import Finding
 
 FASTER_ENCODER = "output.speed=fast"
 _FEW_FRAMES = 300
-"""Fewer may leave some of several encoders without work: each takes chunks of 15 to 60."""
+"""With fewer frames some of several encoders may get no work: each takes chunks of 15 to 60."""
 _COUNTED_END = 0.1
-"""Share of the time from which on the end is counted."""
+"""The end counts from this share of the time on."""
 
 
 def encoder_end(cell: Cell) -> tuple[float, float] | None:
-    """Milliseconds per frame: until the last picture was taken, and in the encoder after that.
+    """Milliseconds per frame until the last picture was taken, and in the encoder after that.
 
     Args:
-        cell: Any; None comes back where it was not measured, or nothing was encoded.
+        cell: Any cell; returns None if this was not measured, or nothing was encoded.
     """
     times, finish = cell.row("frame_time"), cell.row("stage/finish")
     if times is None or finish is None:
@@ -41,10 +41,10 @@ def encoder_end(cell: Cell) -> tuple[float, float] | None:
 def limit_of(cell: Cell) -> Finding | None:
     """The verdict on the whole run; None if there is none.
 
-    After the last picture an encoder cannot have more left than the whole video. If it takes longer for that than
-    everything took before, it is slower than all the rest, and limits the run; of several encoders, where the video is
-    long enough for all of them. If it takes less long, the pipeline's verdict stands, with a gain that leaves the
-    encoder's end as long as it is.
+    After the last picture, an encoder has at most the whole video left to encode. If that takes longer than
+    everything before, it is slower than all the rest and limits the run; with several encoders, only if the video is
+    long enough to occupy all of them. If it takes less time, the pipeline's verdict stands, with a gain that leaves
+    the encoder's end as long as it is.
 
     Args:
         cell: Measured or not.
@@ -75,10 +75,10 @@ def limit_of(cell: Cell) -> Finding | None:
 
 
 def fastest_cells(cells: Sequence[Cell]) -> list[Cell]:
-    """The fastest of each size, in the order of their sizes' first cells.
+    """The fastest cell of each size, in the order of the sizes' first cells.
 
     Args:
-        cells: Measured ones.
+        cells: Measured cells.
     """
     found: dict[tuple[str, str], Cell] = {}
     for cell in cells:
@@ -91,9 +91,9 @@ def fastest_cells(cells: Sequence[Cell]) -> list[Cell]:
 _BY_SPEED = attrgetter("frames_per_second")
 _WORTHWHILE_GAIN = 1.03
 _UNSTEADY = 1.5
-"""A frame's P99 over its median from which a run stumbles."""
+"""Ratio of a frame's P99 to its median from which a run is unsteady."""
 _LONG_END = 0.25
-"""Share of the time that the encoder takes after the last picture from which it is worth a word of its own."""
+"""The encoder's end gets its own recommendation from this share of the time on."""
 _THREADS_OF = {
     "decode": "pipeline.stages.decode.threads",
     "preprocess": "model.num_workers",
@@ -105,21 +105,21 @@ _MORE_SESSIONS = "gpu.decoder_sessions=4: several decoders of the GPU share the 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
-    """One thing to do."""
+    """One recommended change."""
 
     change: str
-    """What, as one would do it: a setting, or a sentence."""
+    """The change as a user would make it: a setting, or a sentence."""
     why: str
     """The measurement behind it."""
     gain: float
-    """Gain of speed, as a factor; 1.0 if it makes a run safe or steady, not fast."""
+    """Gain in speed, as a factor; 1.0 if the change makes a run safe or steady, not fast."""
     certainty: str
-    """``measured``, or what the bottleneck's model thinks of itself: ``high``, ``medium``, ``low``."""
+    """``measured``, or the certainty of the bottleneck's model: ``high``, ``medium``, ``low``."""
 
     def lines(self) -> str:
         """The change in words, followed by its benefit and reason."""
         gain = f"{self.gain:.2f}x as fast" if self.gain > 1 else "no faster, but safer"
-        sure = "measured" if self.certainty == "measured" else f"how sure: {self.certainty}"
+        sure = "measured" if self.certainty == "measured" else f"certainty: {self.certainty}"
         return f"{self.change}\nexpected: {gain} ({sure})\nwhy: {self.why}"
 
 
@@ -138,7 +138,7 @@ def recommend(results: BenchResults) -> list[Recommendation]:
     found += _bottlenecks(results.measured)
     found += _encoders_end(results.measured)
     faster = _faster_encoder(results.settings)
-    best: dict[str, Recommendation] = {}  # the same advice once, where it brings most
+    best: dict[str, Recommendation] = {}  # repeated advice is listed once, where it gains most
     for one in sorted(found, key=lambda one: -one.gain):
         told = replace(one, change=faster) if one.change == FASTER_ENCODER else one
         best.setdefault(told.change, told)
@@ -151,7 +151,7 @@ def _rounds(cell: Cell) -> int:
 
 
 def _batch(cells: Sequence[Cell]) -> list[Recommendation]:
-    """The best batch against the smallest, in the fastest precision."""
+    """Compare the best batch with the smallest, in the fastest precision."""
     if not cells:
         return []
     best = max(cells, key=_BY_SPEED)
@@ -170,7 +170,7 @@ def _batch(cells: Sequence[Cell]) -> list[Recommendation]:
 
 
 def _precision(cells: Sequence[Cell]) -> list[Recommendation]:
-    """Half against single precision, in the batch where it helps most."""
+    """Compare half with single precision, in the batch where it helps most."""
     pairs = [
         (one, other)
         for one in cells
@@ -192,7 +192,7 @@ def _precision(cells: Sequence[Cell]) -> list[Recommendation]:
 
 
 def _memory(cells: Sequence[Cell]) -> list[Recommendation]:
-    """Batches that did not run, where a smaller one did."""
+    """Find batches that did not run where a smaller one did."""
     failed = [cell for cell in cells if cell.status == "failed"]
     found = []
     for cell in failed:
@@ -220,12 +220,14 @@ def _steadiness(cells: Sequence[Cell]) -> list[Recommendation]:
     why = f"{best.key.label()}: {times.p50:.2f} ms a frame, but {times.p99:.2f} ms for one in a hundred"
     if best.load is not None and best.load.gc_count:
         why += f"; the garbage collector stopped Python for {best.load.gc_seconds_max * 1e3:.0f} ms at most"
-    change = "look for what else runs on this machine, and for stumbles in a trace of vitascope profile"
+    change = (
+        "look for other programs on this machine, and for irregular stages in a trace of vitascope profile"
+    )
     return [Recommendation(change=change, why=why, gain=1.0, certainty="medium")]
 
 
 def _bottlenecks(cells: Sequence[Cell]) -> list[Recommendation]:
-    """What limits the fastest cell of each size; of sizes with the same limit the one that gains most."""
+    """Find what limits the fastest cell of each size; among sizes with the same limit, keep the largest gain."""
     found: dict[tuple[str, str | None], Recommendation] = {}
     for cell in fastest_cells(cells):
         limit = limit_of(cell)
@@ -244,7 +246,7 @@ def _bottlenecks(cells: Sequence[Cell]) -> list[Recommendation]:
 
 
 def _in_settings(limit: Finding, cell: Cell) -> str:
-    """The advice, with the setting that follows it where there is one."""
+    """The advice, with the setting that implements it if there is one."""
     if limit.kind == "decode_bound" and "nvdec" in cell.decoder and "sessions" not in cell.decoder:
         return _MORE_SESSIONS
     if limit.kind == "latency_bound" and limit.advice.startswith("let the queue"):
@@ -258,7 +260,7 @@ def _in_settings(limit: Finding, cell: Cell) -> str:
 
 
 def _faster_encoder(settings: Mapping[str, Any]) -> str:
-    """The advice, without what is set already."""
+    """The advice, without what is already set."""
     is_fast = settings.get("output.speed") == "fast" or "output.preset" in settings
     changes = ["a narrower output" if is_fast else FASTER_ENCODER]
     if settings.get("gpu.encoder") == "cpu":
@@ -267,7 +269,7 @@ def _faster_encoder(settings: Mapping[str, Any]) -> str:
 
 
 def _encoders_end(cells: Sequence[Cell]) -> list[Recommendation]:
-    """An encoder that does not limit a video as short as this one, and takes much of its time at the end."""
+    """Recommend a faster encoder where it does not limit a video this short, but takes much time at the end."""
     for cell in sorted(fastest_cells(cells), key=_BY_SPEED, reverse=True):
         end, limit = encoder_end(cell), limit_of(cell)
         if end is None or (limit is not None and limit.kind == "encode_bound"):

@@ -33,18 +33,18 @@ class Section:
 
     title: str
     sentences: tuple[str, ...] = ()
-    """The first line of several is a heading."""
+    """If there are several lines, the first is a heading."""
     heads: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
-    """A table under the heads; empty without one."""
+    """Rows of a table under the headings; empty without one."""
     chart: Chart | None = None
     is_folded: bool = False
-    """Opened by who wants to see it; left out on a terminal, as charts are."""
+    """Collapsed until the reader opens it; left out on a terminal, as charts are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
-    """A report, in order."""
+    """A report, section by section."""
 
     title: str
     sections: tuple[Section, ...]
@@ -54,15 +54,15 @@ def analyse(runs: Sequence[BenchResults], *, performance: Mapping[str, float] | 
     """Explain results.
 
     Args:
-        runs: The runs of one machine or of several, shown side by side and not averaged.
-        performance: The user's ``target_fps`` and ``max_latency_ms``, those that were set.
+        runs: Runs of one machine or several; these are shown side by side, not averaged.
+        performance: The user's ``target_fps`` and ``max_latency_ms``, where set.
 
     Raises:
-        InputError: A run holds no cell, or one that was measured lacks figures.
+        InputError: A run has no cell, or a measured cell lacks figures.
     """
     for run in runs:
         if not run.cells:
-            raise InputError(f"the results of {run.began_at} hold no cell: there is nothing to analyse")
+            raise InputError(f"the results of {run.began_at} have no cell, so there is nothing to analyse")
         if lacking := what_is_lacking(run):
             raise InputError(f"the results of {run.began_at} are damaged: {lacking}")
     sections = []
@@ -75,11 +75,11 @@ def analyse(runs: Sequence[BenchResults], *, performance: Mapping[str, float] | 
 
 
 _ALLOWED_TO_DIFFER = ("only", "gpu.device", "gpu.device_ids")
-"""Settings that may differ: which cells, and where."""
+"""Settings that may differ: the choice of cells and of devices."""
 
 
 def machines_table(runs: Sequence[BenchResults]) -> Section:
-    """Each machine's median speed; cells that one of them lacks have a dash, and nothing is averaged.
+    """A table of each machine's median speed; a cell missing on one machine gets a dash, and nothing is averaged.
 
     Args:
         runs: Two or more.
@@ -99,7 +99,7 @@ def machines_table(runs: Sequence[BenchResults]) -> Section:
 
 
 def _not_the_same(runs: Sequence[BenchResults], names: Sequence[str]) -> list[str]:
-    """List what else differs between the runs, besides the machine."""
+    """List the differences between the runs other than the machine."""
     asked = [run.workload | run.settings for run in runs]
     found = []
     for name in dict.fromkeys(key for one in asked for key in one):
@@ -109,7 +109,9 @@ def _not_the_same(runs: Sequence[BenchResults], names: Sequence[str]) -> list[st
             found.append(f"{name} ({pairs})")
     if not found:
         return []
-    return [f"not the same was measured, so speeds say little about the machines: {'; '.join(found)}"]
+    return [
+        f"the runs measured different things, so their speeds say little about the machines: {'; '.join(found)}"
+    ]
 
 
 def _short(machine: Machine) -> str:
@@ -150,15 +152,15 @@ def _sections(run: BenchResults, *, prefix: str, performance: Mapping[str, float
 
 
 _VIDEO_FPS = 30
-"""Frame rate of the video that processing time is compared with."""
+"""Frame rate of the video that processing times refer to."""
 
 
 def headline(run: BenchResults, recommendations: Sequence[Recommendation]) -> list[str]:
-    """Summarise in three lines: the speed, the bottleneck, and what to do; or that no cell was measured.
+    """Summarise in three lines: the speed, the bottleneck and what to do; or that no cell was measured.
 
     Args:
         run: A run of one machine.
-        recommendations: For it, the most useful first.
+        recommendations: Recommendations for it, the most useful first.
     """
     if not run.measured:
         return ["nothing could be measured"]
@@ -223,8 +225,8 @@ def _how_to_set(recommendations: Sequence[Recommendation]) -> list[str]:
 
 def _nothing_to_do(run: BenchResults) -> str:
     if run.measured:
-        return "nothing that was measured calls for a change"
-    return "nothing could be measured; why stands below, cell by cell"
+        return "the measurements suggest no change"
+    return "nothing could be measured; the reasons are listed below, cell by cell"
 
 
 def _targets(run: BenchResults, *, prefix: str, performance: Mapping[str, float]) -> Section:
@@ -255,7 +257,7 @@ def _targets(run: BenchResults, *, prefix: str, performance: Mapping[str, float]
 
 
 def _out_of_reach(targets: Sequence[TargetResult]) -> list[str]:
-    """Say what is possible instead, for targets that the user set and the machine misses."""
+    """For targets that the user set and the machine misses, say what is possible instead."""
     return [
         f"{one.target.name}: {one.target.limit:g} {one.target.unit} is out of reach with what was measured; "
         f"{one.value:.4g} can be had, with {one.cell.key.label()}"
@@ -281,7 +283,7 @@ _SPEED_WORDS = (
 
 def _speed_row(cell: Cell) -> tuple[str, ...]:
     rate, times, latency = cell.row("throughput"), cell.row("frame_time"), cell.row("latency")
-    assert rate is not None  # every measured cell has these three
+    assert rate is not None  # every measured cell has all three
     assert times is not None
     assert latency is not None
     load, limit = cell.load, limit_of(cell)
@@ -305,7 +307,7 @@ def _speed_row(cell: Cell) -> tuple[str, ...]:
 
 
 def _without_figures(cells: Sequence[Cell]) -> list[str]:
-    """Say why cells have no figures; cells with the same reason share a sentence."""
+    """Say why cells have no figures; those with the same reason share a sentence."""
     same: dict[tuple[str, str | None], list[str]] = {}
     for cell in cells:
         if cell.status != "measured":
@@ -327,7 +329,7 @@ _LOAD_COLUMNS = {
 
 
 def _gpu_parts(cells: Sequence[Cell], *, prefix: str) -> Section:
-    """The stage breakdown on the GPU's own clock, copies included."""
+    """Break the stages down by the GPU's own clock, copies included."""
     parts = [
         {row.name.removeprefix("gpu/"): row.p50 for row in cell.rows if row.name.startswith("gpu/")}
         for cell in cells
@@ -358,7 +360,7 @@ def _gpu_load(cells: Sequence[Cell], *, prefix: str) -> Section:
 
 
 _MOST_DRAWN = 48
-"""Cells in one chart: more would be a wall. The whole suite has 40."""
+"""Maximum number of cells in one chart; more would be unreadable. The whole suite has 40."""
 _STAGE_WORDS = (
     "stages work at the same time on different frames, and of a stage with several threads their work is added up: the "
     "longest bar is not always what limits; finish is what the encoder still does after the last picture, shared out "
@@ -396,7 +398,7 @@ def _charts(cells: Sequence[Cell], *, prefix: str) -> list[Section]:
         more=", 5th to 95th and 99th percentile",
     )
     add("Latency of each frame", lambda title: latency_chart(title, fastest), _LATENCY_WORDS, more=of_fastest)
-    if len(cells) > len(fastest):  # one cell of each size trades nothing
+    if len(cells) > len(fastest):  # one cell of each size has nothing to trade
         add(
             "Speed against latency",
             lambda title: trade_off_chart(title, curves),
@@ -407,7 +409,7 @@ def _charts(cells: Sequence[Cell], *, prefix: str) -> list[Section]:
 
 
 def _traded(best: Cell, cells: Sequence[Cell]) -> str:
-    """The fastest cell of a size against the one that answers soonest."""
+    """Compare the fastest cell of a size with the one of least latency."""
     soonest = min((cell for cell in cells if _size(cell) == _size(best)), key=_wait)
     told = f"{best.key.label()}: {best.frames_per_second:.1f} fps, 95% of frames within {_wait(best):.1f} ms"
     if soonest is best:
@@ -425,14 +427,14 @@ def _wait(cell: Cell) -> float:
 
 
 _KIND_COUNT = 4
-"""Kinds of operators that a sentence names."""
+"""Number of operator kinds that a sentence names."""
 _OPERATOR_HEADS = ("operator", "kind", "result", "calls", "ms a frame", "share", "MB a frame")
 
 
 def _operators(cells: Sequence[Cell], *, prefix: str) -> list[Section]:
-    """The most expensive operators: by precision and batch, where the network is as fast as it gets.
+    """List the most expensive operators by precision and batch, where the network is fastest.
 
-    Cells of other resolutions whose network sees pictures of the same size compute the same, and are not repeated.
+    Cells of other resolutions whose network gets pictures of the same size compute the same, and are not repeated.
     """
     sections: list[Section] = []
     missing: dict[str, None] = {}
@@ -472,7 +474,7 @@ def _operators(cells: Sequence[Cell], *, prefix: str) -> list[Section]:
             if rows
         ]
     if missing:
-        sections.append(Section(title=f"{prefix}Operators that are not known", sentences=tuple(missing)))
+        sections.append(Section(title=f"{prefix}Unknown operators", sentences=tuple(missing)))
     return sections
 
 
@@ -512,7 +514,7 @@ def _about(run: BenchResults, *, prefix: str) -> Section:
 
 
 def _small(error: float) -> str:
-    """A mean error with four decimals; a smaller one does not look like zero."""
+    """Format a mean error with four decimals, so that a smaller one does not look like zero."""
     return f"{error:.4f}" if error == 0 or error >= 0.0001 else "< 0.0001"
 
 
@@ -525,7 +527,7 @@ def _or_unknown(value: float | None) -> str:
 
 
 def text_report(analysis: Analysis) -> str:
-    """The report for a terminal, without charts and folded sections."""
+    """The report for a terminal, without charts and collapsed sections."""
     parts = []
     for section in analysis.sections:
         if section.chart is not None or section.is_folded:
@@ -581,7 +583,7 @@ def write_reports(analysis: Analysis, folder: Path) -> list[Path]:
 
     Args:
         analysis: The report.
-        folder: Made where it is missing.
+        folder: Created if missing.
 
     Raises:
         MissingDependencyError: matplotlib, which draws the charts, is not installed.
@@ -622,10 +624,10 @@ svg { mix-blend-mode: multiply; }
   tr, svg { break-inside: avoid; }
 }
 """
-"""A shadow at the edge of what can be scrolled, also through white charts; on a phone a first column stays."""
+"""Scrollable content has a shadow at its edge, also through white charts; on a phone the first column stays in view."""
 
 _FIGURE = re.compile(r"-|(< |>= )?[\d.]+( ?[^\s\d,]+)?")
-"""With its unit or without: ``41.3``, ``-``, ``>= 60 frames/s``; ``1080p, batch 4`` is none."""
+"""A figure with or without its unit: ``41.3``, ``-``, ``>= 60 frames/s``; ``1080p, batch 4`` is not one."""
 
 
 def _html(section: Section) -> str:
@@ -660,5 +662,5 @@ def _html_cell(text: str) -> str:
 
 
 def _word_class(text: str) -> str:
-    """Words to the left, figures and the dashes for missing ones to the right."""
+    """Align words to the left; figures, and the dashes of missing ones, to the right."""
     return "" if _FIGURE.fullmatch(text) else ' class="word"'

@@ -1,6 +1,6 @@
-"""The results of a benchmark and the machine they are of, as a JSON file of a versioned schema.
+"""The results of a benchmark and a description of its machine, as a JSON file with a versioned schema.
 
-The file is written again after every cell, whole or not at all: a run that is killed keeps what it measured.
+The file is rewritten whole after every cell, so a run that is killed keeps what it measured.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PACKAGES = (
 )
 _CUPY = ("cupy-cuda13x", "cupy-cuda12x", "cupy")
 _MEMORY_TOLERANCE = 0.05
-"""Systems keep a little of the installed memory for themselves, not always the same."""
+"""Systems reserve a little of the installed memory for themselves, not always the same amount."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +49,11 @@ class GpuFacts:
     name: str
     driver: str
     memory_bytes: int | None
-    """None if the driver does not report it; so below."""
+    """None if the driver does not report it; the same for the next two."""
     sm_clock_mhz: float | None = None
-    """The highest that it may take."""
+    """Highest possible clock."""
     power_watts: float | None = None
-    """The limit that is set."""
+    """The power limit that is set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,22 +63,22 @@ class Machine:
     system: str
     processor: str
     cores: int
-    """That the process may use."""
+    """Number of cores that the process may use."""
     memory_bytes: int | None
     gpus: tuple[GpuFacts, ...]
     versions: dict[str, str]
-    """Versions of Python, Vitascope and the libraries that compute, decode and encode, as far as they are installed."""
+    """Versions of Python, Vitascope and the installed libraries that compute, decode and encode."""
     commit: str | None
-    """Vitascope's commit, where it runs from a git checkout."""
+    """Vitascope's commit, if it runs from a git checkout."""
 
     def label(self) -> str:
-        """In a few words, for heads of tables."""
+        """A short label for table headings."""
         gpus = ", ".join(gpu.name for gpu in self.gpus)
         return f"{gpus}; {self.processor}" if gpus else f"{self.processor} ({self.cores} cores)"
 
 
 def this_machine() -> Machine:
-    """Describe this machine; creates no CUDA context if there is no driver."""
+    """Describe this machine; without a driver no CUDA context is created."""
     found = {"python": platform.python_version(), "vitascope": __version__}
     for package in (*_PACKAGES, *_CUPY):
         try:
@@ -100,7 +100,7 @@ def differences(one: Machine, other: Machine) -> tuple[str, ...]:
     """Reasons why results of two machines are not comparable, one sentence each; software is not compared.
 
     Args:
-        one: The earlier one.
+        one: The earlier machine.
         other: The later one.
     """
     found = []
@@ -153,7 +153,7 @@ def _limits(number: int) -> GpuLimits | None:
 
 def _commit() -> str | None:
     checkout = Path(__file__).parents[3]
-    if not (checkout / ".git").exists():  # an installed package may lie inside somebody else's repository
+    if not (checkout / ".git").exists():  # an installed package may lie inside some other repository
         return None
     try:
         answer = subprocess.run(
@@ -170,12 +170,13 @@ def _commit() -> str | None:
 
 SCHEMA = "vitascope.bench"
 SCHEMA_VERSION = 3
-"""Raised when a field is renamed, removed or changes its unit, or when reports need what earlier runs did not measure.
-Version 2 added the operators of networks; version 3 has no ceilings of the machine, and no work of each part."""
+"""Raised when a field is renamed, removed or changes its unit, or when reports need something that earlier runs did
+not measure. Version 2 added the operators of networks; version 3 dropped the machine's ceilings and the work of each
+part."""
 _OLDEST_VERSION = 1
 RESULTS_NAME = "benchmark_results.json"
 BASELINES_SCHEMA = "vitascope.baselines"
-"""Schema of a file of baselines; tells it apart from a file of results."""
+"""Schema of a file of baselines, which distinguishes it from a file of results."""
 _DIGITS = 6
 
 
@@ -184,8 +185,8 @@ class Row:
     """One quantity, measured ``n`` times."""
 
     name: str
-    """``throughput`` (a sample for each round), ``frame_time`` and ``latency`` (for each frame), ``stage/NAME`` and
-    ``gpu/NAME`` (for each round), ``network`` (for each call, alone on the machine), ``peak_ram``, ``peak_vram``."""
+    """``throughput`` (one sample per round), ``frame_time`` and ``latency`` (per frame), ``stage/NAME`` and
+    ``gpu/NAME`` (per round), ``network`` (per call, without the rest of the pipeline), ``peak_ram``, ``peak_vram``."""
     unit: str
     """``frames/s``, ``ms`` or ``MB`` (10^6 bytes)."""
     n: int
@@ -194,14 +195,14 @@ class Row:
     p95: float
     p99: float
     samples: tuple[float, ...]
-    """In the order of measurement, six digits each."""
+    """Samples in the order of measurement, six digits each."""
 
     @classmethod
     def of(cls, name: str, unit: str, samples: Sequence[float]) -> Self:
-        """Percentiles of samples, interpolated linearly.
+        """Make a row with percentiles of samples, interpolated linearly.
 
         Raises:
-            ValueError: There are none, or one is not finite.
+            ValueError: There are no samples, or one is not finite.
         """
         values = np.asarray(samples, np.float64)
         if not values.size or not np.isfinite(values).all():
@@ -219,17 +220,17 @@ class Operation:
 
     name: str
     kind: str
-    """``Conv`` and the like; ``kernel`` on a GPU."""
+    """Operator type, such as ``Conv``; ``kernel`` on a GPU."""
     shape: str = ""
-    """The shape of its first result, for example ``4x16x144x256``."""
+    """Shape of its first result, for example ``4x16x144x256``."""
     calls: float
-    """For one call of the network."""
+    """Calls per call of the network."""
     ms: float
-    """For a frame."""
+    """Milliseconds per frame."""
     share: float
     """Its share of the time of all operators, 0..1."""
     mbytes: float | None = None
-    """That it reads and writes for a frame, weights included, 10^6 bytes; None if unknown."""
+    """Megabytes (10^6) read and written per frame, weights included; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,38 +238,38 @@ class Operations:
     """The operators of a network by time and memory traffic."""
 
     source: str
-    """The source."""
+    """What computed and recorded them."""
     ms: float = 0.0
-    """Time of all operators for a frame; recording costs a little."""
+    """Time of all operators per frame; recording costs a little."""
     operator_count: int = 0
-    """Different places, or kernels."""
+    """Number of different places in the network, or of kernels."""
     by_time: tuple[Operation, ...] = ()
-    """The ten most expensive."""
+    """The ten most expensive operators."""
     by_memory: tuple[Operation, ...] = ()
-    """The ten operators that move most bytes; empty if the profiler reports none."""
+    """The ten operators that move the most bytes; empty if the profiler reports none."""
     share_by_kind: dict[str, float] = field(default_factory=dict)
-    """Share of the time, the largest first."""
+    """Share of the time by kind, the largest first."""
     missing: str = ""
-    """Why there is nothing."""
+    """Why there are no figures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellKey:
-    """The settings of a cell; two runs are compared cell by cell if their keys are equal."""
+    """The settings of a cell; two runs are compared cell by cell where their keys are equal."""
 
     clip: str
     """``synthetic``, or the file's name."""
     resolution: str
-    """``1080p``, ``4K`` … of a synthetic clip, else ``WIDTHxHEIGHT``."""
+    """``1080p``, ``4K`` … for a synthetic clip, otherwise ``WIDTHxHEIGHT``."""
     width: int
     height: int
     batch: int
-    """Frames for each call of the network."""
+    """Frames per call of the network."""
     precision: str
     stereo: str
-    """``mono``, ``side-by-side``, ``top-bottom``, or ``auto`` where the file says it."""
+    """``mono``, ``side-by-side``, ``top-bottom``, or ``auto`` if taken from the file."""
     output: str
-    """Kind of picture that is made, for example ``key``; behind it ``, discarded`` where nothing is encoded."""
+    """Kind of picture made, for example ``key``, followed by ``, discarded`` if nothing is encoded."""
 
     def label(self) -> str:
         """The human-readable form."""
@@ -278,7 +279,7 @@ class CellKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One combination, and its result."""
+    """One combination and its result."""
 
     key: CellKey
     status: Literal["measured", "failed", "skipped"]
@@ -292,33 +293,33 @@ class Cell:
     network_size: tuple[int, int] | None = None
     """(height, width) of the network's picture."""
     frames: int = 0
-    """Frames of one round."""
+    """Frames in one round."""
     rounds: int = 0
     damaged_count: int = 0
     """Packets and pictures that could not be decoded, over all rounds."""
     alpha_error: float | None = None
-    """Mean absolute difference of alpha, 0..1, to the same network in fp32 with one frame a call; None if that was
-    this very combination."""
+    """Mean absolute difference of alpha, 0..1, from the same network in fp32 with one frame per call; None if that
+    was this very combination."""
     rows: tuple[Row, ...] = ()
     load: Utilisation | None = None
-    """Load of CPU and GPU while it was measured."""
+    """Load of CPU and GPU during the measurement."""
     verdict: Finding | None = None
     """What limits it."""
     operations: Operations | None = None
-    """None if they were not asked for."""
+    """None if they were not requested."""
     notes: tuple[str, ...] = ()
 
     def row(self, name: str) -> Row | None:
-        """The quantity of that name."""
+        """The quantity with that name."""
         return next((row for row in self.rows if row.name == name), None)
 
     def median(self, name: str) -> float | None:
-        """Its median."""
+        """The median of that quantity."""
         row = self.row(name)
         return None if row is None else row.p50
 
     def stages_ms(self) -> dict[str, float]:
-        """Median work for a frame in each stage; ``finish`` is the encoder's, after the last frame."""
+        """Median work per frame in each stage; ``finish`` is the encoder's after the last frame."""
         return {
             row.name.removeprefix("stage/"): row.p50 for row in self.rows if row.name.startswith("stage/")
         }
@@ -339,16 +340,16 @@ class BenchResults:
     began_at: str
     """ISO 8601, UTC."""
     finished: bool = False
-    """False while it runs, and for ever where it was killed."""
+    """False while it runs, and permanently if it was killed."""
     machine: Machine
     workload: dict[str, str]
-    """What was requested, in plain words; a run is resumed only by the same."""
+    """The request in plain words; a run is resumed only if they are the same."""
     settings: dict[str, str] = field(default_factory=dict)
     """Settings that were set explicitly, by dotted key."""
     cells: tuple[Cell, ...] = ()
 
     def cell(self, key: CellKey) -> Cell | None:
-        """The cell of that key."""
+        """The cell with that key."""
         return next((cell for cell in self.cells if cell.key == key), None)
 
     @property
@@ -364,16 +365,16 @@ def load_results(path: Path) -> BenchResults:
     """Read the results of a benchmark.
 
     Raises:
-        InputError: The file cannot be read, holds no results, or those of another version.
+        InputError: The file cannot be read, has no results, or has those of another version.
     """
     return results_from(read_document(path), path)
 
 
 def read_document(path: Path) -> Any:
-    """The JSON of a file.
+    """Read a file's JSON.
 
     Raises:
-        InputError: It cannot be read, or holds none.
+        InputError: It cannot be read, or is not JSON.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -381,19 +382,19 @@ def read_document(path: Path) -> Any:
         raise InputError(f"{path} is a folder; name the file in it, such as {path / RESULTS_NAME}") from error
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, or nested without end
-        raise InputError(f"{path} holds no benchmark results: it is no JSON") from error
+    except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, or nested too deeply
+        raise InputError(f"{path} holds no benchmark results: it is not JSON") from error
 
 
 def results_from(document: Any, path: Path) -> BenchResults:
     """Read results from JSON, migrating earlier versions.
 
     Args:
-        document: What ``document_of`` made.
-        path: Where it lay, for messages.
+        document: A document from ``document_of``.
+        path: Its file, for messages.
 
     Raises:
-        InputError: It is something else, or of another version.
+        InputError: It is something else, or has another version.
     """
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         named = document.get("schema") if isinstance(document, dict) else None
@@ -401,7 +402,7 @@ def results_from(document: Any, path: Path) -> BenchResults:
             raise InputError(
                 f"{path} holds baselines, which stand first: vitascope bench compare {path} LATEST.json"
             )
-        named_as = "it names no schema" if named is None else f"its schema is {named!r}"
+        named_as = "it has no schema" if named is None else f"its schema is {named!r}"
         raise InputError(f"{path} holds no benchmark results: {named_as}, not {SCHEMA!r}")
     version = document.get("version")
     if not isinstance(version, int) or not _OLDEST_VERSION <= version <= SCHEMA_VERSION:
@@ -410,7 +411,7 @@ def results_from(document: Any, path: Path) -> BenchResults:
             f"{SCHEMA_VERSION}: measure again, or use the program that wrote them"
         )
     try:
-        # Earlier versions have fields that are passed over, and lack others that may be missing.
+        # Earlier versions have fields that are ignored, and lack others that are optional.
         results = _ADAPTER.validate_python({**document, "version": SCHEMA_VERSION})
     except ValidationError as error:
         first = error.errors()[0]
@@ -422,17 +423,17 @@ def results_from(document: Any, path: Path) -> BenchResults:
 
 
 def document_of(results: BenchResults) -> dict[str, Any]:
-    """Results as plain values, for JSON."""
+    """Return results as plain values, for JSON."""
     plain: dict[str, Any] = _ADAPTER.dump_python(results, mode="json")
     return plain
 
 
 class ResultsFile:
-    """Results that grow on disk, cell by cell.
+    """Results that are written to disk cell by cell.
 
     Args:
         path: Written at once, and after every cell.
-        results: What is there already.
+        results: The results so far.
 
     Raises:
         OutputError: The file cannot be written.
@@ -444,7 +445,7 @@ class ResultsFile:
         self._write()
 
     def add(self, cell: Cell) -> None:
-        """Keep one more cell.
+        """Add one more cell.
 
         Raises:
             OutputError: The file cannot be written.
@@ -453,7 +454,7 @@ class ResultsFile:
         self._write()
 
     def replace(self, cell: Cell) -> None:
-        """Take the place of the cell of the same key.
+        """Replace the cell with the same key.
 
         Raises:
             OutputError: The file cannot be written.
@@ -463,7 +464,7 @@ class ResultsFile:
         self._write()
 
     def finish(self) -> BenchResults:
-        """Every cell is there.
+        """Mark the results as finished.
 
         Raises:
             OutputError: The file cannot be written.
@@ -479,17 +480,17 @@ class ResultsFile:
 
 
 def now() -> str:
-    """The time of day as results hold it."""
+    """The current time in the format of results."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 _POSITIVE = ("throughput", "frame_time")
 _ALWAYS, _TO_EXPLAIN = ("throughput",), ("throughput", "frame_time", "latency")
-"""Rows of measured cells: of every one, and of those of a run; baselines keep what comparisons need."""
+"""Rows of measured cells: of every cell, and of the cells of a run; baselines keep only what comparisons need."""
 
 
 def what_is_wrong(results: BenchResults) -> str | None:
-    """The first invalid value, with its place; None if there is none.
+    """The first invalid value, with its position; None if there is none.
 
     Args:
         results: Results of one machine, as read.
@@ -501,7 +502,7 @@ def what_is_wrong(results: BenchResults) -> str | None:
 
 
 def what_is_lacking(results: BenchResults) -> str | None:
-    """The first row that a report needs, and that is not there; None if all are.
+    """The first missing row that a report needs; None if all are there.
 
     Args:
         results: Results of one machine, as read.
@@ -524,5 +525,5 @@ def _fault(rows: Iterable[Row]) -> str | None:
         if not row.samples or row.n != len(row.samples):
             return f"rows.{number}: {row.name!r} has {len(row.samples)} samples, and says that it has {row.n}"
         if not all(map(math.isfinite, values)) or least < 0 or (row.name in _POSITIVE and least == 0):
-            return f"rows.{number}: {row.name!r} holds a figure that cannot be measured"
+            return f"rows.{number}: {row.name!r} holds an impossible figure"
     return None

@@ -1,4 +1,4 @@
-"""One video again and again, for as long as wanted: does memory grow, do frames come later, does any get lost?"""
+"""Segment one video repeatedly for a given time, to see whether memory grows, frames slow down or frames get lost."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ _SHORTEST_SECONDS, _LONGEST_SECONDS = 5.0, 30 * 86_400.0
 _LOOKS = 1000
 _SHORTEST_INTERVAL_SECONDS, _LONGEST_INTERVAL_SECONDS = 0.05, 60.0
 _FEWEST_PASSES, _LONG_SECONDS = 64, 3600.0
-"""A trend takes so many passes, or a time beside which a pass is short: over a small video allocators go on growing for
-40 passes (seen with 24 frames of 320x180 on two cores)."""
+"""A trend needs this many passes, or a time beside which a pass is short: with a small video allocators go on growing
+for 40 passes (seen with 24 frames of 320x180 on two cores)."""
 _LEAST_GROWTH_BYTES, _LEAST_GROWTH = 4 << 20, 0.02
-"""Growth that is ignored, in bytes and as a share: allocators drift by this much."""
+"""Growth that is ignored, in bytes and as a share: allocators vary by this much."""
 _SLOTS = 16
-"""Parts of a soak in which frames are timed; the first quarter of them warms up."""
+"""Number of parts of a soak in which frames are timed; the first quarter of them is warm-up."""
 _DRIFT = 0.1
-"""Share by which frames may come later, or more slowly, before that is worth a word."""
+"""Share by which frames may become later or slower before that is reported."""
 
 Where = Literal["host", "gpu"]
-"""Whose memory."""
+"""The memory meant: the host's or the GPU's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoakLook:
-    """One look; frames and latencies are summed from the beginning."""
+    """One sample; frames and latencies are summed from the beginning."""
 
     seconds: float
-    """Since the soak began."""
+    """Seconds since the soak began."""
     frames: float
     latency_seconds: float
     resident_bytes: float | None
     """Main memory of the process; None if the system does not report it."""
     gpu_bytes: int | None
-    """What arrays and tensors of this process hold of the GPU; None without one."""
+    """GPU memory that arrays and tensors of this process hold; None without a GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,24 +60,24 @@ class Soak:
 
     seconds: float
     pass_frames: tuple[int, ...]
-    """Frames of each pass that went to the end of the video."""
+    """Frames of each pass that reached the end of the video."""
     damaged_count: int
-    """What could not be decoded, over all passes."""
+    """Number of packets and pictures that could not be decoded, over all passes."""
     dropped_count: int
-    """Frames that queues threw away."""
+    """Frames that queues dropped."""
     looks: tuple[SoakLook, ...]
-    """At equal intervals."""
+    """Samples at equal intervals."""
     rests: tuple[SoakLook, ...]
-    """After each whole pass, when everything that was made for it is gone."""
+    """Samples after each whole pass, when everything made for it is gone."""
 
     @property
     def frame_count(self) -> int:
-        """Over all passes, the broken-off one included."""
+        """Frames over all passes, including the interrupted one."""
         return int(self.looks[-1].frames) if self.looks else 0
 
     @property
     def lost_count(self) -> int:
-        """Frames that passes had fewer than the fullest one."""
+        """Number of frames that passes lacked compared with the fullest one."""
         return sum(max(self.pass_frames) - count for count in self.pass_frames) if self.pass_frames else 0
 
     @property
@@ -86,14 +86,14 @@ class Soak:
         if len(self.rests) >= _FEWEST_PASSES or self.seconds >= _LONG_SECONDS:
             return None
         done = f"{len(self.rests)} passes over the video in {self.seconds:.0f} s"
-        return f"{done}; a trend takes {_FEWEST_PASSES}, or an hour"
+        return f"{done}; a trend needs {_FEWEST_PASSES}, or an hour"
 
     def memory(self, where: Where) -> tuple[float, float] | None:
-        """Bytes, median over the second quarter of the soak and over the last; None if they are not known."""
+        """Median bytes in the second quarter of the soak and in the last; None if unknown."""
         return _ends([size for _, size in self._sizes(where)])
 
     def memory_growth(self, where: Where) -> Growth | None:
-        """Continuing growth of memory, over the whole soak and again over its second half; None if it stops."""
+        """Continuing growth of memory, over the whole soak and also over its second half; None if it stops."""
         sizes = self._sizes(where)
         if not sizes:
             return None
@@ -102,15 +102,15 @@ class Soak:
         return None if latest is None else _trend(sizes, least=least)
 
     def latency(self) -> tuple[float, float] | None:
-        """Mean way of a frame, in seconds, in the second quarter of the time and in the last; None without frames."""
+        """Mean seconds from decoder to encoder, in the second quarter and in the last; None without frames."""
         return _ends([value for _, value in self._latencies()])
 
     def latency_growth(self) -> Growth | None:
-        """Growth of the mean way of a frame from decoder to encoder, in seconds; None if it does not grow."""
+        """Growth of a frame's mean time from decoder to encoder, in seconds; None if it does not grow."""
         return _drift(self._latencies())
 
     def pace_growth(self) -> Growth | None:
-        """Growth of the seconds for each frame; None if it does not grow."""
+        """Growth of the seconds per frame; None if they do not grow."""
         return _drift(
             [
                 (
@@ -131,7 +131,7 @@ class Soak:
         ]
 
     def _slots(self) -> list[tuple[SoakLook, SoakLook]]:
-        """Ends of equal parts of the time, those without frames left out."""
+        """First and last samples of equal parts of the time; parts without frames are left out."""
         if len(self.looks) < 2:
             return []
         chosen = np.unique(np.linspace(0, len(self.looks) - 1, _SLOTS + 1).astype(int))
@@ -139,19 +139,19 @@ class Soak:
         return [(one, other) for one, other in pairwise(edges) if other.frames > one.frames]
 
     def _sizes(self, where: Where) -> list[tuple[float, float]]:
-        """(seconds, bytes): after passes where there are enough of them, else at all times."""
+        """(seconds, bytes): after passes if there are enough of them, otherwise at all samples."""
         looks = self.rests if len(self.rests) >= _FEWEST_PASSES else self.looks
         found = [(look.seconds, look.resident_bytes if where == "host" else look.gpu_bytes) for look in looks]
         return [(seconds, float(size)) for seconds, size in found if size is not None]
 
 
 def soak(loaded: LoadedSettings, video: Path, *, seconds: float) -> Soak:
-    """Segment a video until the time is over, in one process and with one network; outputs are deleted.
+    """Segment a video repeatedly for a given time, in one process and with one network; outputs are deleted.
 
     Args:
         loaded: Settings that keep the work in this process.
         video: The video.
-        seconds: How long.
+        seconds: Duration of the soak.
 
     Raises:
         UsageError: The time is out of range.
@@ -173,7 +173,7 @@ def soak(loaded: LoadedSettings, video: Path, *, seconds: float) -> Soak:
                 damaged_count += damaged
                 if whole:
                     passes.append(frame_count)
-                    gc.collect()  # garbage that the collector has not come to yet is no leak
+                    gc.collect()  # uncollected garbage is not a leak
                     rests.append(look())
         looks.append(look())
         elapsed = look.elapsed()
@@ -195,22 +195,22 @@ def soak(loaded: LoadedSettings, video: Path, *, seconds: float) -> Soak:
 
 
 def check_soak_seconds(seconds: float) -> None:
-    """Check how long a soak is to take.
+    """Check the duration of a soak.
 
     Raises:
         UsageError: It is out of range.
     """
     if not _SHORTEST_SECONDS <= seconds <= _LONGEST_SECONDS:
         raise UsageError(
-            f"a soak takes {_SHORTEST_SECONDS:g} s to 30 days ({_LONGEST_SECONDS:.0f} s), not {seconds:g} s"
+            f"a soak must take {_SHORTEST_SECONDS:g} s to 30 days ({_LONGEST_SECONDS:.0f} s), not {seconds:g} s"
         )
 
 
 def _pass(segmenter: Segmenter, video: Path, counts: JobCounts, *, seconds: float) -> tuple[int, int, bool]:
-    """Frames, damage, and whether the video was gone through to its end.
+    """Return frames, damage, and whether the pass reached the end of the video.
 
     Raises:
-        VitascopeError: As ``Segmenter.write``; of a time that is over before the first frame only nothing comes.
+        VitascopeError: As ``Segmenter.write``; if the time is over before the first frame, there is just no frame.
     """
     kind = segmenter.settings.output.kinds[0]
     runs: list[Measured] = []
@@ -255,7 +255,7 @@ def _drift(points: Sequence[tuple[float, float]]) -> Growth | None:
 
 
 class _Look:
-    """Looks at counters and memory; callable from any thread."""
+    """Samples counters and memory; callable from any thread."""
 
     def __init__(self, counts: JobCounts, monitor: VRAMMonitor | None) -> None:
         self._counts, self._monitor = counts, monitor
@@ -266,7 +266,7 @@ class _Look:
         return perf_counter() - self._began
 
     def __call__(self) -> SoakLook:
-        """The figures now."""
+        """Take a sample."""
         found = self._counts.look()
         frames = found.counts.get(("vitascope_frames_total", ()))
         latency = found.counts.get(("vitascope_frame_latency_seconds", ()))

@@ -1,6 +1,6 @@
 """The benchmark suite: resolutions by batch sizes by precisions, each through ``segment`` as users run it.
 
-``bench_pipeline`` runs the whole pipeline once, over one video: how fast is this machine, and what limits it?
+``bench_pipeline`` runs the whole pipeline once over one video, to see how fast a machine is and what limits it.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from vitascope.observe.report_values import frames_in_words
 from vitascope.segmentation.run_profile import PARTS_OF_STAGES
 
 FEWEST_FRAMES = 8
-"""Fewer frames would measure little but opening the video and filling the queues."""
+"""With fewer frames mostly the opening of the video and the filling of queues would be measured."""
 _SAMPLE_SECONDS = 0.1
 _PEAKS = ("peak_ram", "peak_vram")
-"""Rows with one sample, the most that was in use."""
+"""Rows with one sample: the most memory in use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounds:
-    """Number of rounds over a video: until ``seconds`` are spent, within these bounds."""
+    """Number of rounds over a video: until ``seconds`` have passed, within these bounds."""
 
     fewest: int
     most: int
@@ -60,12 +60,12 @@ class Rounds:
 
 
 def too_short(video: Path, *, frame_count: int, batch: int) -> str | None:
-    """Why a video cannot be measured; None when it can.
+    """Say why a video cannot be measured; None if it can.
 
     Args:
         video: The video.
         frame_count: Its frames.
-        batch: Frames for each call of the network.
+        batch: Frames per call of the network.
     """
     needed = max(FEWEST_FRAMES, 2 * batch)
     if frame_count >= needed:
@@ -79,13 +79,13 @@ def too_short(video: Path, *, frame_count: int, batch: int) -> str | None:
 def measure_rounds(
     segmenter: MeasuredSegmenter, video: Path, *, kind: OutputKind, rounds: Rounds
 ) -> tuple[list[MeasuredRun], Utilisation]:
-    """Run over a video several times, once unmeasured before.
+    """Run over a video several times, after one run that is not measured.
 
     Args:
         segmenter: Open.
         video: The video.
-        kind: Picture that is made and encoded.
-        rounds: How often.
+        kind: Kind of picture to make and encode.
+        rounds: Number of rounds.
 
     Raises:
         VitascopeError: A run failed.
@@ -111,16 +111,16 @@ def cell_of_runs(
     alpha_error: float | None = None,
     group_size: int | None = None,
 ) -> Cell:
-    """The figures of a cell; a failure where its batch did not fit into the GPU's memory.
+    """Compute the figures of a cell, or a failed cell if its batch did not fit into GPU memory.
 
     Args:
-        key: What was measured.
-        segmenter: What measured it.
+        key: The cell's key.
+        segmenter: The segmenter that ran it.
         runs: At least one; the verdict is about the one of median speed.
         load: Load of CPU and GPU during the run.
-        rates: Frames a second, the samples of ``throughput``; one for each run when omitted.
+        rates: Frames per second, the samples of ``throughput``; one for each run when omitted.
         alpha_error: Error of the mattes.
-        group_size: Frames that are timed together; the key's batch when omitted, which is how they come out.
+        group_size: Frames timed together; the key's batch when omitted, since a batch comes out together.
 
     Raises:
         InputError: Too few frames came out.
@@ -161,11 +161,11 @@ def cell_of_runs(
 
 
 def merged(cell: Cell, again: Cell) -> Cell:
-    """A cell with the samples of another visit behind its own.
+    """Append the samples of another visit to a cell.
 
     Args:
-        cell: Measured; load, verdict and operators stay what its own rounds said.
-        again: The cell of the same key, measured again. If it was not measured, the cell stays, with a note.
+        cell: Measured; load, verdict and operators stay those of its own rounds.
+        again: The same cell, measured again. If it was not measured, the cell stays and gets a note.
     """
     if again.status != "measured":
         return replace(cell, notes=(*cell.notes, f"a later visit was not measured: {again.reason}"))
@@ -186,12 +186,12 @@ def _with_samples(row: Row, more: Row | None) -> Row:
 
 
 def slice_rates(run: MeasuredRun, *, slices: int, batch: int) -> list[float]:
-    """Frames a second in consecutive parts of one pass, the first part left out: it fills the queues.
+    """Frames per second in consecutive parts of one pass; the first part is left out, since it fills the queues.
 
     Args:
         run: The pass.
-        slices: Parts; fewer where the video is short.
-        batch: Frames that come out together; no part is cut inside such a group.
+        slices: Number of parts; fewer if the video is short.
+        batch: Frames that come out together; such a group is never divided.
     """
     marks = np.asarray(run.done_seconds[batch - 1 :: batch])
     edges = np.unique(np.linspace(0, len(marks) - 1, slices + 1).astype(int))
@@ -203,7 +203,7 @@ def slice_rates(run: MeasuredRun, *, slices: int, batch: int) -> list[float]:
 
 
 def _stage_rows(runs: Sequence[MeasuredRun]) -> list[Row]:
-    """Milliseconds of work a frame, by stage; on a GPU also the time on the GPU."""
+    """Milliseconds of work per frame, by stage; on a GPU also the time on the GPU."""
     rows = [
         Row.of(
             f"stage/{stage.name}",
@@ -241,20 +241,20 @@ def _verdict(run: MeasuredRun, load: Utilisation) -> Finding:
 
 
 class SuiteVideos:
-    """Videos and the mattes that others are checked against.
+    """The videos of a suite, and the mattes that others are checked against.
 
     Args:
         options: The options of the suite.
-        folder: Where videos lie.
-        on_gpu: How long they are depends on it.
-        keep: Keep videos and mattes of all sizes, for cells that are measured again; else the last size alone.
+        folder: Folder for the videos.
+        on_gpu: Whether the suite runs on a GPU; determines the length of videos.
+        keep: Keep videos and mattes of all sizes, for cells that are measured again; otherwise only of the last size.
     """
 
     def __init__(self, options: SuiteOptions, folder: Path, *, on_gpu: bool, keep: bool) -> None:
         self._on_gpu, self._keep = on_gpu, keep
         self._options, self._folder = options, folder
         self._paths: dict[tuple[str, str], Path] = {}
-        """By size and stereo layout."""
+        """Paths by size and stereo layout."""
         self._expected: dict[tuple[str, str], list[npt.NDArray[np.float32]]] = {}
 
     def video(self, key: CellKey) -> Path:
@@ -278,7 +278,7 @@ class SuiteVideos:
         return self._paths[shape]
 
     def expected(self, key: CellKey) -> list[npt.NDArray[np.float32]]:
-        """The first mattes in fp32 with one frame a call."""
+        """The first mattes in fp32 with one frame per call."""
         video, shape = self.video(key), (key.resolution, key.stereo)
         if shape not in self._expected:
             plain = self._options.loaded(cell_values(key, batch=1, precision="fp32"))
@@ -304,17 +304,17 @@ _QUICK_RESOLUTIONS = {"360p": (640, 360), "1080p": (1920, 1080)}
 _BATCHES, _QUICK_BATCHES = (1, 4, 8, 16, 32), (1, 4)
 _PRECISIONS = ("fp32", "fp16")
 _USUAL_RESOLUTION, _USUAL_BATCH = "1080p", 4
-"""What stays as it is while another axis is looked at alone."""
+"""The values that stay fixed while another axis is varied."""
 _VR_RESOLUTION = "4K"
 _FRAMES, _QUICK_FRAMES = 96, 32
-"""Frames of 1080p; smaller pictures get more, up to 96."""
+"""Number of 1080p frames; smaller pictures get more, up to 96."""
 _FEWEST_GPU_FRAMES, _MOST_GPU_FRAMES = 240, 480
-"""A GPU is through 96 small frames before its clocks have settled, and through 120 large ones before the encoder has
-begun to be what limits."""
+"""A GPU finishes 96 small frames before its clocks have settled, and 120 large ones before the encoder begins to
+limit."""
 _ROUNDS = Rounds(fewest=5, most=9, seconds=20.0)
 _QUICK_ROUNDS = Rounds(fewest=5, most=9, seconds=3.0)
 _QUICK_VISITS = 3
-"""Visits of each cell, minutes apart: what disturbs the machine for half a minute disturbs one of them."""
+"""Visits of each cell, minutes apart, so that a disturbance of half a minute affects only one of them."""
 _PROBE = ProbeEffort()
 _QUICK_PROBE = ProbeEffort(seconds=0.3, traced_calls=2)
 
@@ -324,13 +324,13 @@ class SuiteOptions(SettingsSource):
     """The cells to measure, and the source of their settings."""
 
     only: Axis | None = None
-    """Vary this alone."""
+    """The only axis to vary."""
     quick: bool = False
-    """Small, and with the small network: whether everything works, and whether it became slower."""
+    """A small suite with the small network, to see whether everything works and whether it became slower."""
     video: Path | None = None
-    """A video of one's own instead of synthetic ones; its size takes the place of the resolutions."""
+    """The user's own video instead of synthetic ones; its size replaces the resolutions."""
     stereo: bool = False
-    """Two eyes side by side."""
+    """Measure two eyes side by side."""
     model: str | None = None
 
     def loaded(self, values: Mapping[str, Any] | None = None) -> LoadedSettings:
@@ -346,7 +346,7 @@ class SuiteOptions(SettingsSource):
         return replace(self, flags=named).load(own, chosen_by="the suite")
 
     def frame_count(self, width: int, height: int, *, on_gpu: bool) -> int:
-        """Frames of one round; of a longer video the first ones."""
+        """Frames of one round; of a longer video, the first ones."""
         if self.quick:
             return min(max(_QUICK_FRAMES * 1920 * 1080 // (width * height), _QUICK_FRAMES), _FRAMES)
         if not on_gpu:
@@ -355,7 +355,7 @@ class SuiteOptions(SettingsSource):
         return min(max(fitting, _FEWEST_GPU_FRAMES), _MOST_GPU_FRAMES)
 
     def workload(self) -> dict[str, str]:
-        """In plain words; the same for runs that measure the same."""
+        """The request in plain words; the same for runs that measure the same."""
         return {
             "suite": f"quick, {_QUICK_VISITS} visits" if self.quick else "full",
             "only": self.only or "everything",
@@ -370,10 +370,10 @@ def plan_cells(options: SuiteOptions, settings: LoadedSettings, *, on_gpu: bool)
     Args:
         options: The options of the run.
         settings: The settings of the run.
-        on_gpu: Whether the usual precision is a GPU's.
+        on_gpu: Whether the default precision is a GPU's.
 
     Raises:
-        UsageError: ``only="resolution"`` with a video of one's own.
+        UsageError: ``only="resolution"`` with the user's own video.
         InputError: The video cannot be read.
     """
     sizes = dict(_QUICK_RESOLUTIONS if options.quick else _RESOLUTIONS)
@@ -413,7 +413,7 @@ def plan_cells(options: SuiteOptions, settings: LoadedSettings, *, on_gpu: bool)
         for batch in batches
     ]
     if on_gpu and stereo == "mono" and options.only is None and not options.quick:
-        # Two eyes in real time are what VR asks of a GPU; on a CPU the cell would take minutes to say no.
+        # Two eyes in real time are what VR needs of a GPU; on a CPU the cell would take minutes without being of use.
         keys += [
             replace(key, stereo="side-by-side")
             for key in keys
@@ -429,19 +429,19 @@ def run_suite(
     resume: bool = False,
     on_cell: Callable[[Cell, int, int], object] | None = None,
 ) -> tuple[BenchResults, Path]:
-    """Measure every cell; the results so far are on disk after each.
+    """Measure every cell; after each the results so far are on disk.
 
     Args:
         options: What to measure.
-        output_dir: Folder of the results; made where it is missing.
-        resume: Go on with the unfinished results there.
-        on_cell: Called with each cell, its number from 1, and how many there are.
+        output_dir: Folder of the results; created if missing.
+        resume: Continue the unfinished results there.
+        on_cell: Called with each cell, its number from 1, and the number of cells.
 
     Returns:
         The results, and their file. Earlier results of that name are kept beside it, with their date.
 
     Raises:
-        UsageError: The options contradict themselves, or the results to resume are of another run.
+        UsageError: The options contradict each other, or the results to resume are of another run.
         InputError: The video cannot be read, or is too short; the results to resume cannot be read.
         ModelError: The network is not available.
         OutputError: The results cannot be written.
@@ -477,7 +477,7 @@ def _visit(
     on_gpu: bool,
     on_cell: Callable[[Cell, int, int], object] | None,
 ) -> None:
-    """Measure what is not there yet, then what was measured again, as often as it is to be visited."""
+    """Measure the missing cells, then measure again those that need more visits."""
     networks = NetworkProbe(_QUICK_PROBE if options.quick else _PROBE)
     visits = _QUICK_VISITS if options.quick else 1
     again = [key for key in keys if key.precision == "fp32" or on_gpu] * (visits - 1)
@@ -505,10 +505,10 @@ def explicit_settings(loaded: LoadedSettings) -> dict[str, str]:
 
 
 def keep_earlier(path: Path) -> None:
-    """Rename earlier results after their date, so that nothing that was measured is lost.
+    """Rename earlier results after their date, so that no measurement is lost.
 
     Raises:
-        UsageError: What lies there is something else.
+        UsageError: The path is taken by something else.
         OutputError: It cannot be renamed.
     """
     if not path.exists():
@@ -524,10 +524,10 @@ def keep_earlier(path: Path) -> None:
 
 
 def _resumed(path: Path, fresh: BenchResults) -> BenchResults | None:
-    """Unfinished results of an earlier run; None if there are none.
+    """Return the unfinished results of an earlier run; None if there are none.
 
     Raises:
-        UsageError: They are finished, or of another machine, or of another request.
+        UsageError: They are finished, or of another machine or request.
         InputError: They cannot be read.
     """
     if not path.exists():
@@ -557,7 +557,7 @@ def _resumed(path: Path, fresh: BenchResults) -> BenchResults | None:
 def _measure(
     options: SuiteOptions, key: CellKey, videos: SuiteVideos, networks: NetworkProbe | None, *, on_gpu: bool
 ) -> Cell:
-    """One visit of a cell; ``networks`` is None if its network was looked at alone before."""
+    """Visit a cell once; ``networks`` is None if its network was measured alone before."""
     if key.precision != "fp32" and not on_gpu:
         reason = f"the CPU computes in fp32; {key.precision} needs a GPU"
         return Cell(key=key, status="skipped", reason=reason)
@@ -573,7 +573,7 @@ def _measure(
     wanted = options.loaded({**cell_values(key, batch=key.batch, precision=key.precision), **limits})
     rounds = _QUICK_ROUNDS if options.quick else _ROUNDS
     try:
-        expected = videos.expected(key)  # before the network of this cell takes memory
+        expected = videos.expected(key)  # before this cell's network takes memory
         with MeasuredSegmenter(loaded=wanted) as segmenter:
             error = _alpha_error(key, expected, segmenter.alphas(video, count=_CHECKED_FRAMES))
             runs, load = measure_rounds(segmenter, video, kind=wanted.settings.output.kinds[0], rounds=rounds)
@@ -583,7 +583,7 @@ def _measure(
                 return cell
             return _with_network(cell, networks, segmenter, video)
     except (UsageError, InputError, ModelError):
-        raise  # every cell would end like this
+        raise  # every other cell would fail in the same way
     except _WrongMattesError as wrong:
         return Cell(key=key, status="failed", reason=str(wrong))
     except VitascopeError as failure:
@@ -594,22 +594,22 @@ def _measure(
 
 _CHECKED_FRAMES = 4
 _MOST_ALPHA_ERROR = 0.02
-"""Mean absolute difference of alpha to fp32 above which a combination is wrong."""
+"""Mean absolute difference of alpha from fp32 above which a combination is wrong."""
 _PERSON_SHARE = (0.01, 0.9)
-"""The person's share of the picture; outside, the network did not see the person, and mattes prove nothing."""
+"""The person's possible share of the picture; outside, the network did not see the person, and mattes prove nothing."""
 
 
 class _WrongMattesError(VitascopeError):
-    """A combination whose mattes are not those of fp32: its speed is worth nothing."""
+    """A combination whose mattes differ from those of fp32, so that its speed does not count."""
 
 
 def _alpha_error(
     key: CellKey, expected: Sequence[npt.NDArray[np.float32]], alphas: Sequence[npt.NDArray[np.float32]]
 ) -> float:
-    """Mean absolute difference, 0..1, of mattes to those in fp32 with one frame a call.
+    """Mean absolute difference, 0..1, of mattes from those in fp32 with one frame per call.
 
     Args:
-        key: Whose mattes they are.
+        key: The cell of the mattes.
         expected: float32 [H, W] each.
         alphas: Mattes of the same frames.
 
@@ -634,10 +634,10 @@ def _alpha_error(
 
 
 def _with_network(cell: Cell, networks: NetworkProbe, segmenter: MeasuredSegmenter, video: Path) -> Cell:
-    """The network's own time and operators on top; where that fails, the cell stands, and says why."""
+    """Add the network's own time and operators; if that fails, the cell keeps its figures and gets a note."""
     try:
         probed = networks.look(segmenter, video, batch=cell.key.batch)
-    except (VitascopeError, MemoryError, RuntimeError) as error:  # CuPy's errors of CUDA are RuntimeErrors
+    except (VitascopeError, MemoryError, RuntimeError) as error:  # CuPy's CUDA errors are RuntimeErrors
         if isinstance(error, VitascopeError):
             reason = one_line(error)
         else:
@@ -648,7 +648,7 @@ def _with_network(cell: Cell, networks: NetworkProbe, segmenter: MeasuredSegment
 
 
 def _long_enough(video: Path) -> VideoInfo:
-    """What the video is; an ``InputError`` where it is too short for any measurement."""
+    """Probe the video; raises ``InputError`` if it is too short for any measurement."""
     info = probe(video)
     known = info.frame_count_estimate
     if known is not None and known < FEWEST_FRAMES:
@@ -659,7 +659,7 @@ def _long_enough(video: Path) -> VideoInfo:
 
 
 def _first_frames(video: Path, frame_count: int, *, start_seconds: float) -> tuple[int, dict[str, Any]]:
-    """Frames to measure, at most as many as wanted, and the settings that end a longer video there.
+    """Number of frames to measure, at most as many as requested, and the settings that end a longer video there.
 
     Raises:
         InputError: The video is too short for any measurement.
@@ -684,13 +684,13 @@ class PipelineOptions(SettingsSource):
     video: Path | None = None
     """The video; a synthetic one when omitted."""
     discard: bool = False
-    """Make every picture, and encode none."""
+    """Make every picture, but encode none."""
     seconds: float = 30.0
-    """Most seconds of work, once everything is open; a shorter video ends earlier."""
+    """Limit of the time for work, counted once everything is open; a shorter video ends earlier."""
     stereo: bool = False
-    """True for a synthetic video of two eyes side by side."""
+    """Make the synthetic video one of two eyes side by side."""
     advice_when_slow: str = "give it more time with --duration"
-    """What an error tells to do when too few frames came out in the time."""
+    """Advice in the error when too few frames came out in the time."""
 
     def loaded(self) -> LoadedSettings:
         """The settings of the run.
@@ -703,7 +703,7 @@ class PipelineOptions(SettingsSource):
 
 
 def bench_pipeline(options: PipelineOptions) -> BenchResults:
-    """Run the whole pipeline over a video, once; on a GPU the network is warm.
+    """Run the whole pipeline over a video once; on a GPU the network is warmed up first.
 
     Args:
         options: What to run.
@@ -745,7 +745,7 @@ def bench_pipeline(options: PipelineOptions) -> BenchResults:
                 f"measurement needs at least {FEWEST_FRAMES}: {options.advice_when_slow}"
             )
         info = probe(video)
-        # Frames come out in groups; of a short run not even two of them may be there.
+        # Frames come out in groups; a short run may not have even two of them.
         group_size = run.frames_per_call if run.frame_count >= 3 * run.frames_per_call else 1
         name = f"{info.width}x{info.height}"
         stereo = loaded.settings.video.stereo

@@ -1,7 +1,7 @@
 """The default video for measuring: a person moving over a moving texture, the same at every size.
 
-Texture and noise come from a generator with a fixed seed: no frame equals another, nothing is all zeros, and two runs
-see the same bytes. The person is the portrait that ships with Vitascope, so that mattes can be checked.
+Texture and noise come from a generator with a fixed seed: no frame equals another, nothing is all zeros, and every
+run gets the same bytes. The person is the portrait that ships with Vitascope, so that mattes can be checked.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ FRAME_RATE = Fraction(60)
 _FORMAT = PIXEL_FORMATS["yuv420p"]
 _PORTRAIT = Path("examples/astronaut.jpg")
 _MOST_H264 = 4096
-"""Hardware decoders take no wider H.264 (NVIDIA's support matrix); wider videos are H.265, as in the field."""
+"""Hardware decoders take no wider H.264 (NVIDIA's support matrix); wider videos are H.265, as usual in practice."""
 _PORTRAIT_SHARE = 0.8
 """The portrait's share of the picture's height."""
 _STEP_SHARE = 0.005
-"""The share of the picture's width that the texture moves from frame to frame."""
+"""Share of the picture's width by which the texture moves from frame to frame."""
 _SEED = 20_251_006
 _USUAL_SIZE, _USUAL_FRAMES = (1920, 1080), 240
-"""The default."""
+"""Default size and number of frames."""
 
 
 def make_clip(path: Path, *, width: int, height: int, frame_count: int, stereo: bool = False) -> Path:
@@ -39,10 +39,10 @@ def make_clip(path: Path, *, width: int, height: int, frame_count: int, stereo: 
 
     Args:
         path: Ends in ``.mp4``.
-        width: Luma samples a row; even.
+        width: Luma samples per row; even.
         height: Luma rows; even.
-        frame_count: Pictures.
-        stereo: Two eyes side by side, each half as wide; the second sees everything a little shifted.
+        frame_count: Number of pictures.
+        stereo: Two eyes side by side, each half as wide; the second sees everything slightly shifted.
 
     Raises:
         OutputError: It cannot be written.
@@ -76,10 +76,10 @@ def make_clip(path: Path, *, width: int, height: int, frame_count: int, stereo: 
 
 
 def synthetic_or(video: Path | None, folder: Path) -> tuple[Path, str]:
-    """The clip that is named, else one that is made in a folder.
+    """Return the given clip, or make one in a folder.
 
     Returns:
-        The clip, and how to speak of it.
+        The clip, and a name for messages.
     """
     if video is not None:
         return video, str(video.absolute())
@@ -89,12 +89,12 @@ def synthetic_or(video: Path | None, folder: Path) -> tuple[Path, str]:
 
 
 class _Painter:
-    """Pictures of one size; frame n is a function of n alone."""
+    """Paints pictures of one size; frame n depends on n alone."""
 
     def __init__(self, width: int, height: int, *, seed: int) -> None:
         self._width, self._height = width, height
         noise = np.random.default_rng(seed)
-        # Twice as wide as the picture, so that it can move: coarse patches, and fine grain upon them.
+        # Twice as wide as the picture, so that it can move: coarse patches with fine grain on top.
         coarse = noise.integers(0, 256, (max(height // 40, 4), max(width // 20, 8), 3), np.uint8)
         texture = cv2.resize(coarse, (2 * width, height), interpolation=cv2.INTER_CUBIC)
         grain = noise.integers(-12, 13, (height, 2 * width, 1), np.int16)
@@ -102,13 +102,13 @@ class _Painter:
         self._portrait, self._mask = _cut_out(round(height * _PORTRAIT_SHARE), most_width=width)
 
     def paint(self, n: int, *, shift: int = 0) -> RgbPicture:
-        """uint8 [height, width, 3], RGB."""
+        """Paint frame n: uint8 [height, width, 3], RGB."""
         step = max(round(self._width * _STEP_SHARE), 1)
         begin = (n * step + shift) % self._width
         picture: RgbPicture = self._texture[:, begin : begin + self._width].copy()
         high, wide = self._mask.shape[:2]
         room = self._width - wide
-        # To and fro, once in four seconds.
+        # Back and forth once in four seconds.
         left = round(room * (0.5 + 0.3 * np.sin(2 * np.pi * n / (4 * float(FRAME_RATE))))) - shift
         left = min(max(left, 0), room)
         below = picture[self._height - high :, left : left + wide]
@@ -117,11 +117,11 @@ class _Painter:
 
 
 def _cut_out(height: int, *, most_width: int) -> tuple[np.ndarray, np.ndarray]:
-    """The portrait, float32 [h, w, 3] 0..255, and how much of it covers, float32 [h, w, 1] 0..1: soft at its sides."""
+    """The portrait, float32 [h, w, 3] 0..255, and its coverage, float32 [h, w, 1] 0..1, soft at the sides."""
     path = find_example(_PORTRAIT)
     bgr = cv2.imread(str(path))
     if bgr is None:
-        raise InputError(f"{path} cannot be read: it ships with Vitascope; install it anew")
+        raise InputError(f"{path} cannot be read: it ships with Vitascope; reinstall Vitascope")
     size = max(min(height, most_width), 2)
     portrait = cv2.resize(bgr, (size, size), interpolation=cv2.INTER_AREA)[..., ::-1].astype(np.float32)
     across = np.linspace(-1, 1, size, dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Targets for speed and limits: those of the guides, which are meant for a GPU, and the user's own."""
+"""Speed targets and limits: those of the guides, which are meant for a GPU, and the user's own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass
 from vitascope.bench.results import BenchResults, Cell
 
 USER = "yours"
-"""The source of targets that the user set."""
+"""Source of targets that the user set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,22 +17,22 @@ class Target:
 
     name: str
     source: str
-    """Its source."""
+    """Where it comes from."""
     limit: float
     unit: str
     value: Callable[[Cell], float | None]
-    """The figure of a cell; None if it was not measured."""
+    """Returns the figure of a cell; None if it was not measured."""
     resolution: str | None = None
-    """None looks at every cell, and takes the worst."""
+    """None checks every cell and takes the worst."""
     _: KW_ONLY
     batch: int | None = None
     """The largest measured batch up to this one; None takes the fastest."""
     stereo: bool = False
     at_least: bool = False
-    """True where more is better."""
+    """True if more is better."""
 
     def wish(self) -> str:
-        """For people: ``>= 60 frames/s``."""
+        """The target for people: ``>= 60 frames/s``."""
         return f"{'>=' if self.at_least else '<'} {self.limit:g} {self.unit}"
 
 
@@ -42,9 +42,9 @@ class TargetResult:
 
     target: Target
     value: float | None
-    """None if nothing was measured that could tell."""
+    """None if no measurement could tell."""
     cell: Cell | None
-    """Source of the value."""
+    """The cell that the value is from."""
 
     @property
     def passed(self) -> bool | None:
@@ -67,7 +67,7 @@ def check_targets(
 
     Args:
         results: Results of one machine.
-        performance: The user's ``target_fps`` and ``max_latency_ms``, those that were set.
+        performance: The user's ``target_fps`` and ``max_latency_ms``, where set.
     """
     targets = (*_GUIDES, *_users(results, performance or {}))
     return [_check(target, results.measured) for target in targets]

@@ -19,14 +19,14 @@ from vitascope.observe.standard_streams import outlive_readers
 __all__ = ["main"]
 
 _OBJECTS_BETWEEN_SEARCHES = 200_000
-"""New objects between two searches for cycles. The usual 700 is for programs that make many; while the modules of
-``segment`` are loaded, some 120,000 objects that stay, each search would be in vain for a twentieth of a second."""
+"""New objects between two searches for cycles. The usual 700 suits programs with many cycles; while the modules of
+``segment`` load about 120,000 permanent objects, each search would waste a twentieth of a second."""
 
 
 def _end_as_ctrl_c_does() -> None:
-    """Have a request to end (``kill``, a closed terminal) answered as Ctrl-C is: nothing is left half-written.
+    """Answer a request to end (``kill``, a closed terminal) like Ctrl-C, so that nothing is left half-written.
 
-    Who had it ignored (``nohup``) has it ignored.
+    A signal that was ignored (``nohup``) stays ignored.
     """
     for name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)  # Windows has no SIGHUP
@@ -35,7 +35,7 @@ def _end_as_ctrl_c_does() -> None:
 
 
 def _press_ctrl_c(_number: int, _frame: FrameType | None) -> None:
-    # A script's shell starts what runs in the background with Ctrl-C ignored.
+    # A script's shell starts background programs with Ctrl-C ignored.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         raise KeyboardInterrupt
     signal.raise_signal(signal.SIGINT)
@@ -43,18 +43,18 @@ def _press_ctrl_c(_number: int, _frame: FrameType | None) -> None:
 
 _HELP = frozenset({"--help", "-h", "--version", "-V"})
 _LEAST_BYTES, _BYTES_OF_A_CORE = 1 << 30, 1 << 25
-"""Addresses that the libraries and threads of a small job take: on two cores, 980 MB were enough and 860 were not (a
-segmentation fault while they were loaded, below 600). Each further core brings stacks and work space of its own."""
+"""Address space that the libraries and threads of a small job need: on two cores, 980 MB were enough and 860 were not
+(below 600, loading ended in a segmentation fault). Each further core adds stacks and work space."""
 
 
 def _lacking_memory() -> str | None:
-    """The message if the process may use fewer addresses (``ulimit -v``) than its libraries take; None otherwise.
+    """The message if the process may use less address space (``ulimit -v``) than its libraries need; None otherwise.
 
-    Not all of them look at what they are given: some would end in a segmentation fault.
+    Not all of them check their allocations: some would end in a segmentation fault.
     """
     if sys.platform == "win32":
         return None
-    import resource  # there is none on Windows
+    import resource  # does not exist on Windows
 
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
@@ -62,7 +62,7 @@ def _lacking_memory() -> str | None:
     if limit == resource.RLIM_INFINITY or limit >= least:
         return None
     return (
-        f"this process may take {limit >> 20} MiB of memory (ulimit -v), and libraries and threads alone need "
+        f"this process may use {limit >> 20} MiB of memory (ulimit -v), and libraries and threads alone need "
         f"{least >> 20}; remove the limit, or set it to at least twice that"
     )
 
@@ -70,9 +70,9 @@ def _lacking_memory() -> str | None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command line and exit; see ``vitascope.cli.app.main``.
 
-    Ctrl-C while the commands are still being loaded is answered as it is later: with one line, and 130.
+    Ctrl-C while the commands are being loaded is answered as later: with one line, and 130.
     """
-    if arguments is None:  # this process is ours
+    if arguments is None:  # the process is ours
         outlive_readers()
         _end_as_ctrl_c_does()
         gc.set_threshold(_OBJECTS_BETWEEN_SEARCHES)
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         try:
             run(arguments)
         except KeyboardInterrupt:
-            raise SystemExit(130) from None  # pressed again when the first one was about to be told
+            raise SystemExit(130) from None  # pressed again before the first one was reported
     except SystemExit as ended:
         if arguments is None:
             _leave(ended.code)
@@ -99,15 +99,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _leave(code: str | int | None) -> None:
-    """Get ready to end, when nothing is left that has to be ended in order."""
+    """Prepare to end the process, when everything that needs an orderly end has ended."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    # After Ctrl-C inside source that is executed as text (dataclasses are made so), Python would forget the exit code
-    # and end by the signal, though it was caught. It forgets Ctrl-C instead when the next text is executed.
+    # After Ctrl-C inside code executed as text (as dataclasses are made), Python would forget the exit code and end
+    # by the signal, although it was caught. Executing another text makes it forget Ctrl-C instead.
     exec("")
     for stream in (sys.stdout, sys.stderr):
         with suppress(OutputError):
             stream.flush()
-    # A thread that is inside native code, and comes back while Python ends, takes the process with it.
+    # A thread returning from native code while Python ends would crash the process.
     if isinstance(code, int) and code and any(thread.daemon for thread in threading.enumerate()):
         os._exit(code)
-    gc.freeze()  # no search on the way out, which would take a sixth of a second
+    gc.freeze()  # no search on the way out; it would take a sixth of a second

@@ -247,7 +247,7 @@ def _live(
         from vitascope.media.remote import local_path_of
         from vitascope.models.store.store import ModelStore
 
-        with suppress(MissingDependencyError):  # said later, after what is wrong with the command line
+        with suppress(MissingDependencyError):  # reported later, after errors in the command line
             require_mediapipe()
 
     screen = Screen()

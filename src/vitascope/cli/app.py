@@ -32,7 +32,7 @@ from vitascope.observe.terminal import Screen, escaped
 _ZSH_WITHOUT_ACTION = re.compile(
     r"^(\s+'(?:\*?-[^'\[]*\[[^']*\]:[\w-]+|(?:\d+|\*):(?! )[^':]*))' \\$", re.MULTILINE
 )
-"""An option's value, or a word in its place, for which the script says nothing that could be completed."""
+"""An option's value, or a positional word, without anything to complete in the script."""
 
 
 class CompletingApp(App):
@@ -44,11 +44,11 @@ class CompletingApp(App):
         prog_name: str | None = None,
         shell: Literal["zsh", "bash", "fish", "powershell"] | None = None,
     ) -> str:
-        """The script of a shell.
+        """Make a shell's completion script.
 
         Args:
-            prog_name: Name of the command; this one's own when omitted.
-            shell: Which one; the caller's when omitted.
+            prog_name: Name of the command; this app's own when omitted.
+            shell: The shell; the caller's when omitted.
         """
         script = super().generate_completion(prog_name=prog_name, shell=shell)
         script = script.replace("\ncomplete -F ", "\ncomplete -o default -F ")
@@ -68,11 +68,11 @@ app = CompletingApp(
     version=__version__,
     version_flags=["--version", "-V"],
     help_format="plaintext",
-    # Errors and Ctrl-C are handled in main: one line on stderr, and an exit code that says whose fault it was.
+    # main handles errors and Ctrl-C: one line on stderr, and an exit code for the kind of error
     suppress_keyboard_interrupt=False,
 )
-# By their paths: a command's modules are imported when it is called, and nobody waits for those of the others. None has
-# `from __future__ import annotations`: it makes types texts, which cyclopts evaluates thrice for each command line.
+# Commands are given by path, so that a module is imported only when its command is called. None uses `from __future__
+# import annotations`, which turns types into texts that cyclopts would evaluate three times per command line.
 app.command("vitascope.cli.segment:segment")
 app.command("vitascope.cli.people:people")
 app.command("vitascope.cli.studio:studio")
@@ -100,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot show must not end a batch
             stream.reconfigure(errors="backslashreplace")
     if "" in words:
-        # Nothing of ours is spelt so, and as a path it would be the current folder.
+        # No argument of ours is empty, and as a path it would mean the current folder.
         _complain("an argument is empty; is a shell variable not set?", debug=debug)
         raise SystemExit(USAGE)
     _say_what_takes_long(quiet=bool({"-q", "--quiet"} & set(words)))
@@ -112,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _complain(in_words(error), debug=debug)
         raise SystemExit(USAGE) from None
     except KeyboardInterrupt as error:
-        with suppress(KeyboardInterrupt), holding_interrupts():  # once more, while the first is being told
+        with suppress(KeyboardInterrupt), holding_interrupts():  # while the first is reported
             _complain(f"interrupted; {error}" if str(error) else "interrupted", debug=debug)
         raise SystemExit(INTERRUPTED) from None
     except VitascopeError as error:
@@ -123,18 +123,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(FAILED) from None
     except ImportError as error:
         cause = _first_cause(error)
-        if isinstance(
-            cause, KeyboardInterrupt
-        ):  # NumPy and others take it for a reason why they cannot be loaded
+        if isinstance(cause, KeyboardInterrupt):  # NumPy and others report it as an import error
             _complain("interrupted", debug=debug)
             raise SystemExit(INTERRUPTED) from None
         _complain(_not_loaded(cause), debug=debug)
         raise SystemExit(FAILED) from None
     except OSError as error:
-        if isinstance(error, FileNotFoundError) and error.filename is None:  # os.getcwd names nothing
-            _complain("the working folder does not exist any more: cd to one that does", debug=debug)
+        if isinstance(error, FileNotFoundError) and error.filename is None:  # os.getcwd names no file
+            _complain("the working folder no longer exists: cd to one that does", debug=debug)
             raise SystemExit(USAGE) from None
-        # What no part of the program answers for: a name longer than names can be, a full disk behind stdout.
+        # Errors that no part of the program handles: an over-long name, a full disk behind stdout.
         what = "" if error.filename is None else f"{error.filename}: "
         _complain(f"{what}{error.strerror or error}", debug=debug)
         raise SystemExit(USAGE if error.errno == errno.ENAMETOOLONG else FAILED) from None
@@ -142,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _load_command(words: Sequence[str]) -> None:
-    """Import the modules of the command that is called; of all commands, for the page that lists them."""
+    """Import the modules of the called command; of all commands for the page that lists them."""
     lists_all = not words or words[0] in app.help_flags
     with holding_interrupts():
         for name in app:
@@ -151,15 +149,15 @@ def _load_command(words: Sequence[str]) -> None:
 
 
 class _Notes(logging.Handler):
-    """Prints what the program does on its own account, a line each on stderr."""
+    """Prints what the program does without being asked, one line each on stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print one, above a progress bar where one is drawn."""
+        """Print a record, above the progress bar if one is shown."""
         Screen().print_lines(f"note: {record.getMessage()}")
 
 
 def _say_what_takes_long(*, quiet: bool) -> None:
-    """Have a line for what is fetched, calibrated or waited for before a run, with a terminal or without."""
+    """Print a line for downloads, calibration and waiting before a run, on a terminal or not."""
     for name in (
         "vitascope.models.store.store",
         "vitascope.segmentation.matting.int8",
@@ -180,21 +178,21 @@ def _complain(message: str, *, debug: bool) -> None:
 
 
 def _first_cause(error: BaseException) -> BaseException:
-    """What an error began with: that of a library is wrapped in those of who imports it."""
+    """The error at the root: importing modules wrap a library's error in their own."""
     while (deeper := error.__cause__ or error.__context__) is not None:
         error = deeper
     return error
 
 
 def _not_loaded(cause: BaseException) -> str:
-    """Name the library that a command needs and cannot have."""
+    """Name the library that a command needs and cannot load."""
     short = "failed to map segment" in str(cause) or "cannot allocate memory" in str(cause).lower()
     what = "out of memory; free some, or raise the limit" if short else "install Vitascope again"
     return f"a library cannot be loaded: {cause}: {what}"
 
 
 def in_words(error: CycloptsError) -> str:
-    """The error of cyclopts in one plain line, for arguments that are missing, wrong or too many."""
+    """Put an error of cyclopts into one plain line, for missing, wrong or surplus arguments."""
     command = " ".join(error.command_chain or ())
     see_help = f"see vitascope {command} --help"
     if isinstance(error, UnknownCommandError) and error.unused_tokens and error.app is not None:
@@ -227,10 +225,10 @@ def in_words(error: CycloptsError) -> str:
 
 
 def _file_with_a_dash(word: str) -> str | None:
-    """What to do with a word that was taken for an option, and is none."""
+    """Advice for a word that was taken for an option but is not one."""
     if word == "-":
         return "-: videos cannot be read from or written to a pipe; name a file"
-    with suppress(OSError):  # of a name longer than names can be
+    with suppress(OSError):  # if the name is too long
         if word and Path(word).exists():
             return f"{word} begins with a dash, like an option; for a file of that name, write ./{word}"
     return None

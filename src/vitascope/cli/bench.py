@@ -187,10 +187,10 @@ def analyze(
     }
     analysis = analyse([load_results(path) for path in results], performance=wanted)
     page = Page()
-    try:  # also for those who read but the first lines
+    try:  # also for readers of only the first lines
         written = write_reports(analysis, output_dir or results[0].parent)
     except MissingDependencyError:
-        page.print(text_report(analysis))  # which needs no charts
+        page.print(text_report(analysis))  # it needs no charts
         raise
     page.print(text_report(analysis))
     page.print()
@@ -273,7 +273,7 @@ def baseline(results: Path, baselines: Path, /) -> None:
 
 
 def _told(cell: "Cell") -> str:
-    """One cell in one line."""
+    """Describe a cell in one line."""
     throughput, times = cell.row("throughput"), cell.row("frame_time")
     if throughput is None or times is None:
         return f"{cell.key.label()}: {cell.status}: {cell.reason}"
@@ -412,7 +412,7 @@ def animate(
     if not 0 < duration < float("inf"):
         raise UsageError(f"--duration {duration:g}: expected a number of seconds above 0")
     source = SettingsSource(profile=profile, files=config, assignments=set_)
-    source.load()  # what is wrong with settings is said before anything opens
+    source.load()  # report invalid settings before opening anything
     if auto_tune:
         file = save_config or _DEFAULT_FILE
         if file.is_dir():
@@ -491,13 +491,13 @@ def _tune(
 
 
 def _command(image: Path, driver: Path, duration: float, source: SettingsSource) -> str:
-    """Write the command that searches anew, as it is typed."""
+    """The command that repeats the search, as typed."""
     words = ["--image", str(image), "--driver", str(driver), "--auto-tune", "--duration", f"{duration:g}"]
     return shlex.join(["vitascope", "bench", "animate", *words, *source.options()])
 
 
 def _trial_line(search: "GridSearch", trial: "Trial") -> str:
-    """One trial in one line."""
+    """Describe a trial in one line."""
     values = ", ".join(
         f"{key.rpartition('.')[2]}={value}" for key, value in search.values(trial.cell).items()
     )

@@ -80,7 +80,7 @@ def _device() -> str:
 
 
 def _nvenc() -> str:
-    """The verdicts on the GPU's encoders; those that are not known yet are tried."""
+    """The verdicts on the GPU's encoders; encoders without a verdict are tried."""
     from vitascope.media.writing.nvenc import NVENC_ENCODERS, NVENC_FORMATS, why_nvenc_fails
 
     working, failing = [], dict[str, None]()
@@ -96,8 +96,8 @@ def _nvenc() -> str:
 
 
 def _engines() -> dict[str, str]:
-    """One line for each engine: its version, or what would bring it."""
-    from importlib.metadata import version  # takes 20 ms, which the list of commands need not wait for
+    """For each engine its version, or the command that installs it."""
+    from importlib.metadata import version  # takes 20 ms, which the list of commands avoids
 
     from vitascope.gpu.engines.selection import engine_inventory
 

@@ -17,22 +17,22 @@ from vitascope.observe.terminal import escaped
 
 INTERRUPTED = 130
 _PATIENCE_SECONDS = 1.0
-"""For threads to end in good order."""
+"""Time that threads get for an orderly end."""
 
 
 @contextmanager
 def ending_promptly(kept: Callable[[], str] = str) -> Iterator[None]:
-    """For commands that measure: nothing of theirs is half-written, whenever they end.
+    """End a measuring command promptly; such commands leave nothing half-written, whenever they end.
 
-    A pipeline that is interrupted joins its threads, and one that is inside a network ends with that call: eight
-    frames of 1080p take a slow CPU ten seconds. Here they get one second; then temporary files are removed, all
-    of which lie in one folder meanwhile, and the program ends.
+    An interrupted pipeline joins its threads, and one inside a network ends only with that call: eight frames of
+    1080p take a slow CPU ten seconds. Here they get one second; then temporary files, which are all in one folder,
+    are removed, and the program ends.
 
     Args:
-        kept: Says what is on disk and how to go on with it; empty for nothing.
+        kept: Says what is on disk and how to continue it; empty for nothing.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C, and the threads ended in time.
+        KeyboardInterrupt: Ctrl-C was pressed, and the threads ended in time.
     """
     is_ours = (
         threading.current_thread() is threading.main_thread()
@@ -62,7 +62,7 @@ def ending_promptly(kept: Callable[[], str] = str) -> Iterator[None]:
             with _saying(kept):
                 yield
         finally:
-            ending.acquire()  # for good: where the timer was first, the program ends while this waits
+            ending.acquire()  # never released: if the timer was first, the program ends while this waits
             signal.signal(signal.SIGINT, signal.default_int_handler)
             tempfile.tempdir = folder_before
 

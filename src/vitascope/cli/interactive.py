@@ -104,7 +104,7 @@ def interactive(
             try:
                 if not console.handle(line):
                     break
-            except KeyboardInterrupt:  # of wait and watch
+            except KeyboardInterrupt:  # during wait and watch
                 if not at_a_terminal:
                     raise
                 page.print("\nthe jobs continue; stop ends one")
@@ -119,7 +119,7 @@ def interactive(
 
 
 def _lines(page: Console) -> Iterator[str]:
-    """Read lines; Ctrl-C forgets the line, Ctrl-D ends."""
+    """Read lines; Ctrl-C discards the line, Ctrl-D ends."""
     with suppress(ImportError):
         import readline  # noqa: F401  (arrow keys and history, where the system has them)
     while True:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from vitascope.tune.search import GridSearch, Trial
 
 _LIMITED = {"latency_ms": "latency", "vram_share": "GPU memory", "alpha_error": "matte error"}
-"""Figures of a run that have limits, as they are spoken of."""
+"""Names in messages of figures that have limits."""
 
 
 def optimize(
@@ -72,7 +72,7 @@ def optimize(
         json: Print the result as JSON.
         quiet: Do not print trials.
     """
-    del auto_optimize  # the old script's name for what this command does anyway
+    del auto_optimize  # the old script's flag for the default
     # Imported here so that --help and usage errors do not wait for codecs and engines.
     with holding_interrupts():
         from vitascope.bench.synthetic_clip import synthetic_or
@@ -91,13 +91,13 @@ def optimize(
     if save_config is not None and save_config.exists():
         refuse_inputs(save_config, {"the video": video}, what="settings file")
         state = _state_of(save_config)
-        # A search that goes on was allowed to replace the file that was there when it began, but no other.
+        # A continued search may replace only the file that was there when it began.
         goes_on = resume and may_go_on_to_replace(save_config, state)
         if not goes_on or overwrite is False:
             nothing = ", and there is no unfinished search for it" if resume and not state.exists() else ""
             may_replace([save_config], overwrite=overwrite, screen=Screen(), otherwise=nothing)
     source = SettingsSource(profile=profile, files=config, assignments=set_)
-    source.load()  # what is wrong with settings is said before a video is made
+    source.load()  # report invalid settings before making a video
     job = _Job(source, save_config, quiet=quiet or json)
     with ending_promptly(job.kept), TemporaryDirectory(prefix="vitascope-") as folder:
         if video is None:
@@ -115,7 +115,7 @@ def optimize(
             minutes=minutes,
             resume=resume,
         )
-    with holding_interrupts():  # file, history and the end of the search belong together
+    with holding_interrupts():  # the file, the history and the end of the search belong together
         job.keep(tuned, as_json=json)
     if tuned.unreachable is not None:
         raise VitascopeError(tuned.unreachable)
@@ -123,7 +123,7 @@ def optimize(
 
 
 class _Job:
-    """One search, as the command line shows it."""
+    """One search, with its output on the command line."""
 
     def __init__(self, source: "SettingsSource", save_config: Path | None, *, quiet: bool) -> None:
         self._source, self._subject = source, ""
@@ -154,7 +154,7 @@ class _Job:
         minutes: float,
         resume: bool,
     ) -> "Tuned":
-        """Search."""
+        """Run the search."""
         with holding_interrupts():
             from vitascope.tune.optimizer import Target, Tuner
             from vitascope.tune.search import content_mark
@@ -224,7 +224,7 @@ class _Job:
 
 
 def _state_of(save_config: Path) -> Path:
-    """Where the runs of an unfinished search are kept."""
+    """Where the trials of an unfinished search are kept."""
     return save_config.with_name(f"{save_config.name}.search.json")
 
 

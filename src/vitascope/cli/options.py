@@ -34,12 +34,12 @@ INPUT, OUTPUT, PEOPLE, MATTE, STEREO, FACE, LIVE, QUALITY, DEVICE, MONITORING, S
         )
     )
 )
-"""The boxes of ``--help`` of commands with many flags, in order."""
+"""The groups in ``--help`` of commands with many flags, in order."""
 
 Many = Parameter(negative="", consume_multiple=False, show_default=False)
 """A flag that may be given several times, each time with one value."""
 Switch = Annotated[bool, Parameter(negative="", show_default=False)]
-"""A flag without a value, and without a ``--no-`` of its own: off unless it is given."""
+"""A flag without a value or a ``--no-`` form: off unless given."""
 ConfigFiles = Annotated[tuple[Path, ...], Many, Parameter(alias="-c")]
 """``-c FILE``: settings files."""
 Assignments = Annotated[tuple[str, ...], Many, Parameter(name="--set")]
@@ -47,14 +47,14 @@ Assignments = Annotated[tuple[str, ...], Many, Parameter(name="--set")]
 
 
 Overwrite = Annotated[bool | None, Parameter(name=["--overwrite", "-y"], negative=["--no-overwrite", "-n"])]
-"""Replace outputs that exist, or refuse to; None asks on a terminal, see ``may_replace``."""
+"""Replace existing outputs, or refuse to; None asks on a terminal, see ``may_replace``."""
 Stereo = Annotated[str | None, Parameter(name=["--stereo", "--layout"])]
-"""How two eyes share a frame, by either name."""
+"""How two eyes share a frame, under either name."""
 
 
 def files_of_sinks(sinks: Sequence[str]) -> list[Path]:
-    """The files that live outputs would be written to."""
-    from vitascope.media.remote import local_path_of  # nobody who names no sink waits for it
+    """Files that live outputs would be written to."""
+    from vitascope.media.remote import local_path_of  # not needed without sinks
 
     return [local_path_of(spec.partition(":")[2]) for spec in sinks if spec.startswith("file:")]
 
@@ -62,16 +62,16 @@ def files_of_sinks(sinks: Sequence[str]) -> list[Path]:
 def may_replace(
     existing: Sequence[Path], *, overwrite: bool | None, screen: Screen, otherwise: str = ""
 ) -> None:
-    """Ask before files are replaced; refuse if nobody can be asked.
+    """Ask before replacing files; refuse if nobody can be asked.
 
     Args:
         existing: Outputs that exist.
         overwrite: Replace them, or refuse to; None asks on a terminal.
         screen: Where to ask.
-        otherwise: What else can be done, to end the message.
+        otherwise: Another way out, to end the message.
 
     Raises:
-        OutputError: There is one, and it may not be replaced.
+        OutputError: An output exists and may not be replaced.
     """
     if overwrite or not existing:
         return
@@ -96,14 +96,14 @@ class MetricsAddress(NamedTuple):
 
     port: int
     host: str | None
-    """None is this machine alone."""
+    """None means only this machine."""
 
 
 def metrics_address(port: int | None, host: str | None) -> MetricsAddress | None:
     """Read ``--metrics-port`` and ``--metrics-host``; None when neither is given.
 
     Raises:
-        UsageError: A host without a port.
+        UsageError: A host was given without a port.
     """
     if port is not None:
         return MetricsAddress(port, host)
@@ -125,7 +125,7 @@ def serving_metrics(
         tensorboard: Folder of runs to record them in, for TensorBoard.
 
     Raises:
-        MissingDependencyError: They are to be served, and ``prometheus-client`` is not installed.
+        MissingDependencyError: They are to be served, but ``prometheus-client`` is not installed.
         OutputError: The port is in use, or the folder cannot be written.
     """
     if address is None and tensorboard is None:

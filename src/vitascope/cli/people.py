@@ -81,7 +81,7 @@ def people(
         refuse_unwritable(out)
     table = None if again else known_people(video, loaded.settings.video)
     if table is not None:
-        # Perhaps of the whole video, so nobody has looked whether the wanted part has pictures.
+        # It may be of the whole video, so the requested part has not been checked for pictures yet.
         look_at(video, loaded.settings.video)
     if table is None:
         with JobProgress(screen, visible=not (quiet or json)) as progress:
@@ -109,5 +109,5 @@ def people(
         print_json({"video": str(video), "people": [one.model_dump(mode="json") for one in shown]})
     elif not quiet:
         Page().print_lines(*lines_on(shown))
-    if out is not None:  # last: where the disk is full, the people were told all the same
+    if out is not None:  # last, so that a full disk does not hide the list
         write_sheet(table, out, people=shown)

@@ -44,7 +44,7 @@ def profile(
         from vitascope.bench.profiling import profile_video
         from vitascope.media.writing.output_target import refuse_unwritable
 
-    refuse_unwritable(output_dir / "stages.json")  # or another of them; nobody measures for nothing
+    refuse_unwritable(output_dir / "stages.json")  # or another file; do not measure in vain
     run = LimitedRun(
         video=video,
         seconds=duration,
@@ -52,7 +52,7 @@ def profile(
         files=config,
         assignments=set_,
     )
-    if tool is None:  # on the CPU PyTorch has nothing to do
+    if tool is None:  # PyTorch computes nothing on the CPU
         tool = "pytorch" if find_spec("torch") and run.device().kind == "cuda" else "stages"
     with ending_promptly():
         result = profile_video(run, tool="nsight-systems" if tool == "nsight" else tool, folder=output_dir)

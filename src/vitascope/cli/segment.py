@@ -47,7 +47,7 @@ class _Told(NamedTuple):
 
     video: Path
     fields: dict[str, Any]
-    """For machines."""
+    """Values for machines."""
     error: VitascopeError | None
 
 
@@ -300,7 +300,7 @@ def segment(
             items = _explain(loaded, planned, resume=resume, screen=screen, chatty=not json)
         else:
             there = [path for plan in planned for path in (plan.beside() if resume else plan.existing())]
-            if resume and there:  # beside what is done, nothing is written
+            if resume and there:  # finished inputs write nothing more
                 left = [plan for plan in planned if not is_finished(plan, loaded.settings)]
                 there = [path for plan in left for path in plan.beside()]
             otherwise = "" if resume else ", --resume skips finished inputs"
@@ -319,7 +319,7 @@ def segment(
                 metrics_at=metrics_at,
                 tensorboard=tensorboard,
             )
-    except VitascopeError as error:  # refused as a whole: every input that is not done shares its fate
+    except VitascopeError as error:  # refused as a whole: it applies to every input not done
         undone = [failure_to_dict(video, error) for video in _undone(videos, items)]
         _tell_undone(undone, items, json=json, json_lines=json_lines)
         raise
@@ -342,7 +342,7 @@ def segment(
 
 
 def _undone(videos: Sequence[str | Path], items: Sequence[_Told]) -> list[str | Path]:
-    """Inputs of which nothing was told: several processes end them in another order."""
+    """Inputs without a result; several processes finish them in another order."""
     told = {item.video for item in items}
     return [video for video in videos if path_of(video) not in told]
 
@@ -350,7 +350,7 @@ def _undone(videos: Sequence[str | Path], items: Sequence[_Told]) -> list[str | 
 def _tell_undone(
     undone: list[dict[str, Any]], items: Sequence[_Told], *, json: bool, json_lines: bool
 ) -> None:
-    """Tell machines how a run ended that did not come to all inputs."""
+    """Report inputs that the run did not reach, for machines."""
     if json:
         print_json([*(item.fields for item in items), *undone])
     if json_lines:
@@ -359,7 +359,7 @@ def _tell_undone(
 
 
 def _split(inputs: tuple[str, ...], out: str | None, former: list[str] | None) -> tuple[tuple[str, ...], str]:
-    """Inputs, and where to write: with ``--out``, or as the last word."""
+    """Split inputs and output, which ``--out`` or the last word gives."""
     if out is not None:
         return inputs, out
     if len(inputs) > 1:
@@ -379,11 +379,11 @@ _LISTS: Final[Mapping[str, tuple[str, Callable[[str], bool]]]] = {
     "--exclude": ("1,2", lambda word: word.isdecimal() or word in get_args(PersonWord)),
     "--gpu-ids": ("0,1", str.isdecimal),
 }
-"""Flags that take several values as one word: an example, and what one of them looks like."""
+"""Flags that take several values as one word, each with an example and a test for one value."""
 
 
 def _refuse_rest_of_lists(words: Sequence[str], flags: Mapping[str, Collection[str]]) -> None:
-    """Refuse ``--keep 1 2``, whose 2 would be the output; but not what a flag has: ``clips mask --type mask``."""
+    """Refuse ``--keep 1 2``, where 2 would be the output; but accept ``clips mask --type mask``."""
     for word in words:
         for flag, values in flags.items():
             example, is_one = _LISTS[flag]
@@ -395,7 +395,7 @@ def _refuse_rest_of_lists(words: Sequence[str], flags: Mapping[str, Collection[s
 
 
 def _kinds(given: Sequence[str] | None, former: Sequence[str] | None) -> list[str] | None:
-    """The kinds to write: ``--type mask,key``, or the flag several times."""
+    """The kinds to write, from ``--type mask,key`` or from several flags."""
     flag, words = ("--type", given) if given is not None else ("--output", former)
     if words is None:
         return None
@@ -411,7 +411,7 @@ def _kinds(given: Sequence[str] | None, former: Sequence[str] | None) -> list[st
 
 
 def _levels(text: str) -> list[float]:
-    """Two levels of alpha, ``0.1,0.9``."""
+    """Read two levels of alpha, ``0.1,0.9``."""
     try:
         low, high = map(float, text.split(","))
     except ValueError:
@@ -420,7 +420,7 @@ def _levels(text: str) -> list[float]:
 
 
 def _tell_of_pictures(planned: "Sequence[PlannedVideo]", *, screen: Screen) -> None:
-    """Say what becomes of pictures in a folder: a video of them, or each by itself."""
+    """Say whether pictures in a folder become a video or are treated one by one."""
     from vitascope.media.reading.images import IMAGE_SUFFIXES
 
     if len(planned) < 2:
@@ -434,7 +434,7 @@ def _tell_of_pictures(planned: "Sequence[PlannedVideo]", *, screen: Screen) -> N
 
 
 def _tell_of_folders(inputs: Sequence[str], out: Path, *, screen: Screen) -> None:
-    """Say which folders of a folder are left out."""
+    """Say which subfolders of a folder are left out."""
     from vitascope.media.reading.discovery import folders_left_out
 
     for folder in filter(Path.is_dir, map(Path, inputs)):
@@ -454,12 +454,12 @@ def _refuse_with_camera(words: Sequence[str], flags: Sequence[str]) -> None:
 
 
 _NO_PLAYER_SHOWS: Final = frozenset({"mask", "alpha"})
-"""Kinds that are for editing programs: no VR player makes anything of them."""
+"""Kinds for editing programs, which no VR player can show."""
 
 
 def _refuse_without_kind(loaded: "LoadedSettings", flags: Mapping[str, FlagValue]) -> None:
-    """Refuse a flag of one kind of output where none is of that kind; what a settings file says may wait for one."""
-    from vitascope.config import OriginKind  # with all that checks settings, which are loaded by now
+    """Refuse a flag for a kind of output that is not made; a setting in a file may wait for one."""
+    from vitascope.config import OriginKind  # imports all checks of settings, loaded by now
 
     kinds, origin = loaded.settings.output.kinds, loaded.origin("output.kinds")
     named = ",".join(kinds)
@@ -477,7 +477,7 @@ def _refuse_without_kind(loaded: "LoadedSettings", flags: Mapping[str, FlagValue
 
 
 def _size(text: str) -> tuple[int, int]:
-    """A picture's size, ``1280x720``."""
+    """Read a picture's size, ``1280x720``."""
     width, separator, height = text.lower().partition("x")
     if not (separator and width.isdecimal() and height.isdecimal() and int(width) and int(height)):
         raise UsageError(f"--camera-size {text}: expected WIDTHxHEIGHT, for example 1280x720")
@@ -610,7 +610,7 @@ def _segment(
     metrics_at: MetricsAddress | None,
     tensorboard: Path | None,
 ) -> None:
-    """Segment, and append to ``items`` what became of each; reports only if ``keeps``, for there may be thousands."""
+    """Segment, and append each result to ``items``; reports only if ``keeps``, since there may be thousands."""
     with holding_interrupts():
         from vitascope.observe.progress import JobProgress
         from vitascope.segmentation.batch import segment_all
@@ -628,7 +628,7 @@ def _segment(
 
         def started(plan: "PlannedVideo", event: "Started") -> None:
             for doubt in event.doubts:
-                if not quiet and (plan.video, doubt) not in doubts:  # the look for people has the run's, too
+                if not quiet and (plan.video, doubt) not in doubts:  # the search reports them too
                     doubts.add((plan.video, doubt))
                     screen.print_lines(f"note: {plan.video.name}: {doubt}")
             name = str(plan.video) if tells else plan.video.name
@@ -669,7 +669,7 @@ def _segment(
             if tells:
                 print_json_line({"event": outcome.status, **fields})
             if outcome.error is not None:
-                if len(planned) > 1:  # the only one is told, and traced with --debug, where all errors are
+                if len(planned) > 1:  # a single failure is reported with all errors, and traced with --debug
                     screen.print_lines(f"vitascope: {one_line(outcome.error)}")
             elif outcome.report is not None:
                 told = notes_on_people(segmenter.settings, shows_people=outcome.report.shows_people)

@@ -63,13 +63,13 @@ def serve(
 
 
 def _token(path: Path) -> str:
-    """Read the secret from its file, which is made if it does not exist."""
+    """Read the secret from its file, which is created if missing."""
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         pass
     except OSError as error:
-        raise OutputError(f"{path}: cannot be made: {error.strerror or error}") from error
+        raise OutputError(f"{path}: cannot be created: {error.strerror or error}") from error
     else:
         with os.fdopen(handle, "w") as file:
             file.write(secrets.token_urlsafe(24))

@@ -84,21 +84,21 @@ def opened_studio(
     set_: Assignments,
     token: Callable[[], str] | None = None,
 ) -> "Opened":
-    """Open the studio; for programs alone where they have a token, which is requested after all checks.
+    """Open the studio; if a token is given, only for programs. The token is read after all checks.
 
     Raises:
         MissingDependencyError: The packages of the extra are not installed.
-        UsageError: There is a certificate without a key, or a key without one.
+        UsageError: A certificate is given without a key, or a key without a certificate.
         ConfigError: A setting is unknown or out of range.
         InputError: A video or folder does not exist.
-        OutputError: The address cannot be listened at, or another studio has the queue.
+        OutputError: The address cannot be used, or another studio has the queue.
     """
     certificate, key = tls
     if (certificate is None) != (key is None):
         raise UsageError("--tls-cert and --tls-key must be given together: a certificate and its key")
     flags = given_flags({"gpu.device": ("--device", device)})
     source = SettingsSource(profile=profile, files=config, assignments=set_, flags=flags)
-    source.load()  # what is wrong with them is said before anything opens
+    source.load()  # report invalid settings before opening anything
     with holding_interrupts():
         from vitascope.config import vitascope_home
 

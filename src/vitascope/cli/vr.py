@@ -1,4 +1,4 @@
-"""``vitascope vr``: what a video is to VR players, another projection, and libraries of a folder."""
+"""``vitascope vr``: inspects and converts VR videos, verifies packed alpha, and describes folders to players."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -322,7 +322,7 @@ def verify(
 
 
 def _color(key_color: str | None) -> tuple[int, int, int] | None:
-    """8-bit RGB of ``--key-color``."""
+    """Read ``--key-color`` as 8-bit RGB."""
     from vitascope.config import RgbColor
 
     try:

@@ -1,4 +1,4 @@
-"""Settings: typed, immutable, and each with a memory of where its value came from.
+"""Typed, immutable settings that remember where each value came from.
 
 ::
 
@@ -6,7 +6,7 @@
     loaded.settings.model.batch_size      BatchRange(low=4, high=4)
     loaded.origin("model.batch_size")     Origin(kind=SET, label="--set")
 
-Names are loaded when they are first used: a command line is understood without what checks settings.
+Names are loaded on first use, so that a command line can be parsed without the modules that check settings.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ _HOMES = {
 }
 
 
-if not TYPE_CHECKING:  # a name that is not there shall be an error of types, too
+if not TYPE_CHECKING:  # so that type checkers report unknown names
 
     def __getattr__(name: str) -> Any:
         """Load a public name on first use (PEP 562)."""

@@ -111,7 +111,7 @@ class ModelSettings(Section):
 
     @property
     def longest_side(self) -> int | None:
-        """The bound that ``input_size`` sets on the longest side, in pixels; None without one."""
+        """The limit that ``input_size`` sets for the longest side, in pixels; None if it sets none."""
         return max(self.input_size) if isinstance(self.input_size, tuple) else self.input_size
 
     @property
@@ -237,12 +237,12 @@ class InferenceSettings(Section):
 
     @property
     def wants_tiles(self) -> bool:
-        """True if a setting needs to know what changed from frame to frame."""
+        """True if a setting depends on what changes from frame to frame."""
         return self.skip_static > 0 or self.region != "whole"
 
     @property
     def shows_whole_eyes(self) -> bool:
-        """True when the network is only ever shown whole eyes at its usual size."""
+        """True if the network only ever gets whole eyes at its usual size."""
         return self.region == "whole" and self.scales == (1.0,) and self.early_exit != "smaller"
 
     @property

@@ -1,4 +1,4 @@
-"""What a command says of settings, before anything is loaded: words to choose from, flags, and where to look."""
+"""Parts of a command's settings that need no loading: words to choose from, flags, and their sources."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PlayerName = Literal["heresphere", "deovr", "skybox", "4xvr", "moon", "quest", "
 EncoderSpeed = Literal["fast", "balanced", "quality"]
 OutputKind = Literal["mask", "key", "cutout", "alpha", "blur", "replace", "overlay", "packed-alpha"]
 PersonWord = Literal["largest", "pov"]
-"""``largest``: who covers most of the picture over time. ``pov``: the wearer's own body at the bottom."""
+"""``largest``: the person covering most of the picture over time. ``pov``: the wearer's own body at the bottom."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +30,17 @@ class FlagValue:
 
 
 def given_flags(flags: Mapping[str, tuple[str, Any]]) -> dict[str, FlagValue]:
-    """The flags that were given, by the dotted keys of their settings.
+    """Collect the flags that were given, by the dotted keys of their settings.
 
     Args:
-        flags: For each key the flag's name, and its value; None where it was not given.
+        flags: For each key the flag's name and its value; None if it was not given.
     """
     return {key: FlagValue(value, name) for key, (name, value) in flags.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsSource:
-    """The arguments of ``load_settings``, kept to load the settings again with a few of them chosen."""
+    """The arguments of ``load_settings``, kept so that the settings can be loaded again with some values chosen."""
 
     profile: str | None = None
     files: tuple[Path, ...] = ()
@@ -48,7 +48,7 @@ class SettingsSource:
     flags: Mapping[str, Any] = field(default_factory=dict)
 
     def options(self) -> list[str]:
-        """All but the flags, as a command takes them."""
+        """All sources except flags, as command-line options."""
         profile = () if self.profile is None else ("--profile", self.profile)
         files = (word for file in self.files for word in ("-c", str(file)))
         return [*profile, *files, *(word for one in self.assignments for word in ("--set", one))]
@@ -56,16 +56,16 @@ class SettingsSource:
     def load(
         self, values: Mapping[str, Any] | None = None, *, chosen_by: str = "the tuner"
     ) -> LoadedSettings:
-        """The settings, with some of them chosen.
+        """Load the settings with some values chosen.
 
         Args:
-            values: By dotted key; they count as set on purpose.
-            chosen_by: How ``config show`` and messages name their origin.
+            values: Values by dotted key; they count as explicitly set.
+            chosen_by: Name of their origin in ``config show`` and messages.
 
         Raises:
             ConfigError: As ``load_settings``.
         """
-        # Imported here so that --help and usage errors do not wait for what settings are checked with.
+        # Imported here so that --help and usage errors do not wait for the modules that check settings.
         with holding_interrupts():
             from vitascope.config import load_settings
 

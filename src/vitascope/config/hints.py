@@ -26,9 +26,9 @@
     edges:                           # as in a settings file; flags and --set win over them
       feather_px: 1.5
 
-Hints that stand on a line of their own are read without YAML, which takes minutes for a file of 100,000 strokes. A
-section as the studio writes it is taken out of the text; whatever is not exactly so is left to YAML. Lines end as for
-``str.splitlines``, which is where they end for YAML (NEL, U+2028 and U+2029, too) in what it takes.
+Hints on one line each are read without YAML, which takes minutes for a file of 100,000 strokes. Sections in exactly
+the form that the studio writes are taken out of the text; all the rest is read by YAML. Lines end as in
+``str.splitlines``, which agrees with YAML (including NEL, U+2028 and U+2029) on the text it accepts.
 """
 
 from __future__ import annotations
@@ -60,23 +60,23 @@ _QUOTED = r': "\1"'
 
 
 class LinedSection(NamedTuple):
-    """A section whose items stand on a line each."""
+    """A section with one item per line."""
 
     name: str
     line: int
-    """Line of its name, from 1; its first item stands on the next one."""
+    """Line of its name, from 1; its first item is on the next one."""
     items: list[dict[str, Any]]
 
 
 def taken_out(text: str, names: Sequence[str]) -> tuple[str, list[LinedSection]]:
-    """Take sections whose every item is plain out of a text.
+    """Take sections that consist only of plain one-line items out of a text.
 
     Args:
         text: YAML.
         names: Names of the sections to look for.
 
     Returns:
-        The text with the line breaks that it had, such sections empty in it; and the sections.
+        The text with unchanged line breaks, but with these sections empty; and the sections.
     """
     lines, whole = text.splitlines(), text.splitlines(keepends=True)
     heads = [at for at, line in enumerate(lines) if line and not line[0].isspace()]
@@ -97,12 +97,12 @@ def taken_out(text: str, names: Sequence[str]) -> tuple[str, list[LinedSection]]
 
 
 def is_item(line: str) -> bool:
-    """True where a line holds an item that begins and ends on it."""
+    """True if a line contains one whole item."""
     return _ITEM.fullmatch(line) is not None
 
 
 def items_of(lines: Sequence[str]) -> list[dict[str, Any]] | None:
-    """Read items from their lines; None if one holds anything but words and numbers that JSON also has."""
+    """Read items from their lines; None if one contains anything but words and numbers that are also JSON."""
     if not all(map(is_item, lines)):
         return None
     text, names = _NAME.subn(r'\1"\2": ', ",".join([line[4:] for line in lines]))
@@ -110,7 +110,7 @@ def items_of(lines: Sequence[str]) -> list[dict[str, Any]] | None:
         items = json.loads(f"[{_VALUE.sub(_QUOTED, text)}]", parse_constant=_refuse)
     except (ValueError, RecursionError):
         return None
-    # An item that JSON would read as two, or as part of another, is none; nor is one with a name that stands twice.
+    # Exclude lines that JSON would read as two items or part of another, and items with a repeated name.
     is_plain = len(items) == len(lines) and all(isinstance(item, dict) for item in items)
     return items if is_plain and sum(map(len, items)) == names else None
 
@@ -120,11 +120,11 @@ def _refuse(constant: str) -> float:
 
 
 MAX_HINTS_BYTES: Final = 32 << 20
-"""Some 100,000 strokes of a dozen points."""
+"""Enough for about 100,000 strokes of a dozen points."""
 _MAX_YAML_BYTES: Final = 8 << 20
-"""What does not stand on a line an item takes YAML a hundred times its size in memory."""
+"""Text outside one-line items takes YAML a hundred times its size in memory."""
 _MAX_READ_AGAIN_BYTES: Final = 1 << 20
-"""YAML reads as much in some seconds."""
+"""YAML reads this much in a few seconds."""
 _MOST_KNOWN: Final = 4
 _SECTIONS: Final = ("people", "marks", "never")
 _ITEM_BEGINS: Final = "\n  - "
@@ -134,16 +134,16 @@ Eye = Literal["left", "right", "both"]
 
 Share = Annotated[float, Field(ge=0, le=1, strict=False)]
 _PLACES: Final = frozenset({"click", "box", "stroke", "polygon"})
-"""Fields of such shares."""
+"""Fields with positions as such shares."""
 _AsTuple = Field(strict=False)
-"""Lists, which YAML and JSON have in place of tuples, too."""
+"""Accepts lists, since YAML and JSON have no tuples."""
 Point = Annotated[tuple[Share, Share], _AsTuple]
 Points = Annotated[tuple[Point, ...], _AsTuple]
 BoxShares = Annotated[tuple[Share, Share, Share, Share], _AsTuple]
 
 
 class Timed(Section):
-    """Something that holds for a time."""
+    """Something that applies for a time."""
 
     from_: Seconds = Field(0.0, alias="from")
     to: Seconds | None = None
@@ -210,42 +210,42 @@ class Hints(Section):
 
     version: Literal[1] = 1
     video: str | None = None
-    """The video's file name; None fits any."""
+    """The video's file name; None fits any video."""
     people: Annotated[tuple[PeopleRule, ...], _AsTuple] = ()
     marks: Annotated[tuple[Mark, ...], _AsTuple] = ()
     never: Annotated[tuple[Region, ...], _AsTuple] = ()
     edges: EdgeSettings | None = None
-    """Those that are set here act, under what flags say; see ``load_settings``."""
+    """Settings made here override those of files, but not flags; see ``load_settings``."""
     lines: dict[str, Any] = Field(default_factory=dict, exclude=True)
-    """Lines of the items of each section in the file, as sequences of int; none of what was made in Python.
+    """Lines of each section's items in the file, as sequences of int; empty for hints made in Python.
 
-    They are not the items' own, so that items stay the same ones when those before them come and go.
+    They are not stored in the items, so that items stay equal when others before them are added or removed.
     """
     edge_lines: dict[str, int] = Field(default_factory=dict, exclude=True)
-    """The line of each in the file."""
+    """Line of each edge setting in the file."""
     label: str = Field("hints", exclude=True)
-    """How messages name them: the file's name."""
+    """Name of the file in messages."""
 
     @property
     def needs_people(self) -> bool:
-        """True when it must be known who is who, and where shots end."""
+        """True if people and shots must be known."""
         return bool(self.people or self.marks)
 
     @cached_property
     def painted(self) -> tuple[tuple[Mark, ...], ...]:
-        """Strokes of the same frame, eye and times, in their order; in the order of the film."""
+        """Groups of strokes with the same frame, eye and times, in their own order; groups in the order of the film."""
         strokes = [mark for mark in self.marks if mark.stroke is not None]
         alike = groupby(sorted(strokes, key=attrgetter("at")), attrgetter("at", "eye", "from_", "to"))
         return tuple(tuple(group) for _, group in alike)
 
     @cached_property
     def pointed(self) -> tuple[Mark, ...]:
-        """Marks that are no strokes: clicks and boxes."""
+        """Marks other than strokes: clicks and boxes."""
         return tuple(mark for mark in self.marks if mark.stroke is None)
 
     @cached_property
     def last(self) -> tuple[float, Timed] | None:
-        """When the hint begins that begins last, in seconds, and that hint; None where there is none."""
+        """The hint with the latest start, and this start in seconds; None if there are no hints."""
         first = itemgetter(0)
         begins: list[tuple[float, Timed]] = [
             *((mark.at, mark) for mark in self.marks),
@@ -253,7 +253,7 @@ class Hints(Section):
         ]
         return max(begins, key=first, default=None)
 
-    # What is found once and kept, groups and identities of items, is of these items: copies find it anew.
+    # Cached results, such as groups and identities of items, belong to these items; copies compute them again.
 
     def __getstate__(self) -> dict[Any, Any]:
         state = super().__getstate__()
@@ -270,7 +270,7 @@ class Hints(Section):
         return copied
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Copy them, with other values of some fields; items of a section that is replaced have no line."""
+        """Copy the hints with other values for some fields; items of a replaced section have no line."""
         lines = {name: held for name, held in self.lines.items() if name not in (update or {})}
         return super().model_copy(update={"lines": lines, **(update or {})}, deep=deep)
 
@@ -281,7 +281,7 @@ class Hints(Section):
 
     @cached_property
     def line_of(self) -> dict[int, int]:
-        """The line of each item that was read from a file, by its identity."""
+        """The line of each item read from a file, by identity."""
         return {
             id(hint): line
             for name, lines in self.lines.items()
@@ -290,7 +290,7 @@ class Hints(Section):
 
 
 def _fields_of(state: dict[str, Any]) -> dict[str, Any]:
-    """Keep the fields alone of what an object of ``Hints`` holds."""
+    """Keep only the fields in the state of a ``Hints`` object."""
     return {name: value for name, value in state.items() if name in Hints.model_fields}
 
 
@@ -299,26 +299,26 @@ class Splice(Section):
 
     section: Literal["people", "marks", "never"]
     at: int = Field(ge=0)
-    """Place of the first, from 0."""
+    """Index of the first one, from 0."""
     remove: int = Field(0, ge=0)
-    """How many go."""
+    """Number of items to remove."""
     insert: Annotated[tuple[Any, ...], _AsTuple] = ()
-    """What comes in their place, as plain data."""
+    """New items in their place, as plain data."""
 
 
 class HintChanges(Section):
-    """A change of hints: splices, one after another, and other edges."""
+    """A change of hints: splices in sequence, and new edges."""
 
     splices: Annotated[tuple[Splice, ...], _AsTuple] = Field((), max_length=100)
     edges: dict[str, Any] | None = None
-    """All of them, where they change; none where this is empty."""
+    """All edge settings if they change; an empty mapping removes them."""
 
 
 def read_hints(path: Path) -> Hints:
     """Read a file of hints.
 
     Raises:
-        ConfigError: It cannot be read, or something in it is no hint; names line and field.
+        ConfigError: It cannot be read, or has an invalid hint; the message names line and field.
     """
     return hints_in(hints_content(path), path)
 
@@ -327,30 +327,30 @@ def hints_content(path: Path) -> bytes:
     """Read the content of a file of hints, for ``hints_in``.
 
     Raises:
-        ConfigError: It cannot be read, or is too long.
+        ConfigError: It cannot be read, or is too large.
     """
     return read_content(path, label=str(path), most_bytes=MAX_HINTS_BYTES, kind="file of hints")
 
 
 def hints_in(content: bytes, path: Path) -> Hints:
-    """The hints of a file's content; each content is read once, as each picture of the studio asks several times.
+    """The hints in a file's content; each is parsed once, since every studio picture needs it several times.
 
     Raises:
-        ConfigError: Something in it is no hint; names line and field.
+        ConfigError: It has an invalid hint; the message names line and field.
     """
     return _found(content, path).hints
 
 
 class _Found(NamedTuple):
-    """The hints of a file, and where each stands in it."""
+    """The hints of a file, and their rows in it."""
 
     hints: Hints
     rows: Mapping[str, list[str]] | None = None
-    """The row of each item, by section, where they were looked at."""
+    """The row of each item, by section, once computed."""
 
 
 _known: OrderedDict[tuple[Path, bytes], _Found | str] = OrderedDict()
-"""What a content holds, or what is wrong with it; the one that was requested last is last."""
+"""The hints in a content, or its error; the most recently used one is last."""
 _knowing = threading.Lock()
 
 
@@ -405,7 +405,7 @@ def _read(path: Path, content: bytes) -> Hints:
 
 
 def _document(path: Path, content: bytes) -> tuple[Any, dict[tuple[str | int, ...], int]]:
-    """The file as plain data, and the lines of its values; sections of one line an item are read without YAML."""
+    """The file as plain data, and the lines of its values; sections with one item per line are read without YAML."""
     try:
         text, sections = taken_out(content.decode("utf-8"), _SECTIONS)
     except UnicodeDecodeError:
@@ -422,9 +422,9 @@ def _document(path: Path, content: bytes) -> tuple[Any, dict[tuple[str | int, ..
         except ConfigError:
             if len(content) > _MAX_READ_AGAIN_BYTES:
                 raise
-            # What is wrong may begin before a section and end in it: of the whole text YAML names the right line.
+            # An error may begin before a section and end in it; YAML names the right line only for the whole text.
             return document_of(content, label=str(path))
-        # What only looked like a section, in a text of several lines, say, is YAML's all the same.
+        # If it only looked like a section, for example inside a multi-line text, YAML reads it after all.
         if isinstance(data, dict) and all(
             data.get(name, 0) is None and lines[name,] == line for name, line, _ in sections
         ):
@@ -436,11 +436,11 @@ def _document(path: Path, content: bytes) -> tuple[Any, dict[tuple[str | int, ..
 
 
 def hints_yaml(hints: Hints, *, head: str = "") -> bytes:
-    """Write hints as ``read_hints`` reads them back, each rule, mark and region on a line of its own.
+    """Format hints for ``read_hints``, with each rule, mark and region on its own line.
 
     Args:
-        hints: What is written.
-        head: Comment with which the file begins.
+        hints: The hints.
+        head: Comment at the beginning of the file.
 
     Raises:
         ConfigError: They are more than a file of hints may hold.
@@ -449,19 +449,19 @@ def hints_yaml(hints: Hints, *, head: str = "") -> bytes:
 
 
 def changed_hints(content: bytes, path: Path, changes: HintChanges, *, video: str, head: str) -> bytes:
-    """The content of a file of hints once they are changed; what ``hints_in`` finds in it is known already.
+    """Return the content of a hints file after a change; its hints are cached for ``hints_in``.
 
-    Items that stay are neither written nor read again.
+    Unchanged items are neither written nor read again.
 
     Args:
-        content: Content of the file.
+        content: Current content of the file.
         path: The file.
-        changes: What shall become of its hints.
+        changes: The changes to its hints.
         video: The video that they are for.
-        head: Comment with which the file begins.
+        head: Comment at the beginning of the file.
 
     Raises:
-        ConfigError: Something in either is no hint, a place is none, or they are more than a file may hold.
+        ConfigError: Either has an invalid hint or index, or the result is more than a file may hold.
     """
     hints, rows = _found(content, path)
     if hints.video not in (None, video):
@@ -473,7 +473,7 @@ def changed_hints(content: bytes, path: Path, changes: HintChanges, *, video: st
         if end > len(items[name]):
             raise ConfigError(f"{name}: {begin} to {end} cannot go, as there are {len(items[name])}")
         given = [_row_of(hint) for hint in getattr(_validated({name: splice.insert}), name)]
-        # As they will be read: numbers have the digits of the file.
+        # Read them back as from the file, so that numbers have its digits.
         read = _read(path, "\n".join([f"{name}:", *given]).encode())
         items[name][begin:end], rows[name][begin:end] = getattr(read, name), given
     edges = hints.edges if changes.edges is None else _validated({"edges": changes.edges}).edges
@@ -510,12 +510,12 @@ def _row_of(hint: Timed) -> str:
 
 
 def _rows_of(hints: Hints, content: bytes) -> dict[str, list[str]]:
-    """The row of each item in the file that it was read from, where it has one of its own; else a new one."""
+    """The row of each item in the file it was read from, if it has its own line; otherwise a new one."""
     try:
-        # They are counted as YAML counts them.
+        # Count rows as YAML does.
         rows = content.decode("utf-8").splitlines()
     except UnicodeDecodeError:
-        rows = []  # of one in UTF-16
+        rows = []  # a file in UTF-16
 
     def row_of(hint: Timed, line: int) -> str:
         return rows[line - 1] if rows and is_item(rows[line - 1]) else _row_of(hint)
@@ -529,7 +529,7 @@ def _head(hints: Hints, *, head: str) -> str:
 
 
 def _laid_out(hints: Hints, rows: Mapping[str, Iterable[str]], *, head: str) -> bytes:
-    """A file: head, version, video, sections by their rows, and edges."""
+    """Lay out a file: head, version, video, sections by their rows, and edges."""
     text = _head(hints, head=head)
     for name, items in rows.items():
         if joined := "\n".join(items):
@@ -546,7 +546,7 @@ def _laid_out(hints: Hints, rows: Mapping[str, Iterable[str]], *, head: str) -> 
 
 
 def _line(place: Sequence[str | int], lines: dict[tuple[str | int, ...], int]) -> str:
-    """The line of a value, or of the nearest one around it that has a line."""
+    """The line of a value, or of the nearest enclosing one that has a line."""
     for length in range(len(place), 0, -1):
         if tuple(place[:length]) in lines:
             return f":{lines[tuple(place[:length])]}"
@@ -554,7 +554,7 @@ def _line(place: Sequence[str | int], lines: dict[tuple[str | int, ...], int]) -
 
 
 def _field(place: Sequence[str | int]) -> str:
-    """``marks[2].click``, and what separates it from what is said of it."""
+    """``marks[2].click`` with the separator before its message."""
     text = ""
     for part in place:
         text += f"[{part}]" if isinstance(part, int) else f".{part}"
@@ -562,7 +562,7 @@ def _field(place: Sequence[str | int]) -> str:
 
 
 def told(error: ValidationError) -> str:
-    """The first thing that is wrong with hints: ``marks[2].click: is missing``."""
+    """The first error in hints: ``marks[2].click: is missing``."""
     first = error.errors()[0]
     return f"{_field(first['loc'])}{_told(first, of=HintChanges if error.title == 'HintChanges' else Hints)}"
 
@@ -572,7 +572,7 @@ def _told(error: Any, *, of: type[Section]) -> str:
         case "extra_forbidden":
             *section, name = error["loc"]
             return f"unknown field{did_you_mean(name, _fields_at(section, of))}"
-        case "tuple_type":  # what a list becomes
+        case "tuple_type":  # a list becomes a tuple
             return f"expected a list, got {display(error['input'])[:60]}"
         case "missing":
             return "is missing"
@@ -587,7 +587,7 @@ def _told(error: Any, *, of: type[Section]) -> str:
 
 
 def _fields_at(place: Sequence[str | int], of: type[Section]) -> list[str]:
-    """The fields of the section at a place such as ``marks[2]``, as a file spells them."""
+    """The fields of the section at a place such as ``marks[2]``, as spelt in a file."""
     section: type[Section] | None = of
     for part in place:
         if section is not None and isinstance(part, str):
@@ -598,7 +598,7 @@ def _fields_at(place: Sequence[str | int], of: type[Section]) -> list[str]:
 
 
 def _section_in(annotation: Any) -> type[Section] | None:
-    """The section of which a field holds one or several."""
+    """The section type that a field holds, alone or in a list."""
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return annotation
     return next((found for one in get_args(annotation) if (found := _section_in(one)) is not None), None)

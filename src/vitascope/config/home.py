@@ -14,9 +14,9 @@ HOME_VARIABLE = "VITASCOPE_HOME"
 def vitascope_home() -> Path:
     """The folder for everything Vitascope keeps: fetched models, built engines, caches. It may not exist yet.
 
-    ``VITASCOPE_HOME`` where it is set; else ``vitascope`` in the user's cache folder: ``XDG_CACHE_HOME`` or
-    ``~/.cache`` (XDG Base Directory Specification 0.8: empty and relative values are ignored),
-    ``~/Library/Caches`` on macOS, ``%LOCALAPPDATA%`` on Windows.
+    It is ``VITASCOPE_HOME`` if set; otherwise ``vitascope`` in the user's cache folder: ``XDG_CACHE_HOME`` or
+    ``~/.cache`` (XDG Base Directory Specification 0.8: empty and relative values are ignored), ``~/Library/Caches``
+    on macOS, ``%LOCALAPPDATA%`` on Windows.
 
     Returns:
         An absolute path.

@@ -1,11 +1,11 @@
-"""Loads settings from profile, files, ``--set`` and flags, and remembers where each value came from.
+"""Loads settings from a profile, files, ``--set`` and flags, and remembers where each value came from.
 
 ::
 
     default  <  profile  <  file(s), in order  <  edges of --hints  <  --set key=value, in order  <  flags
 
-Each layer is read into (dotted key, plain value, origin), the last one wins, and the result is validated once.
-``checked_gpus`` says which GPUs they name: each exists, and no other setting contradicts it.
+Each layer is read into (dotted key, plain value, origin); the last one wins, and the result is validated once.
+``checked_gpus`` determines the GPUs they name: each must exist, and no other setting may contradict.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ def profile_path(name: str, *, source: str = "") -> Path:
     """Find the YAML file of a profile.
 
     Args:
-        name: Its name; files of one's own are given as files, not as profiles.
-        source: Where the name was read, to begin the message; for example ``my.yaml:1``.
+        name: Its name; a user's own files are given as files, not as profiles.
+        source: Where the name was read, as the beginning of the message; for example ``my.yaml:1``.
 
     Raises:
-        ConfigError: No profile has the name.
+        ConfigError: No profile has this name.
     """
     names = available_profiles()
     if name not in names:
@@ -101,13 +101,13 @@ class SettingRow:
     key: str
     value: Any
     plain_value: Any
-    """The value as JSON and YAML have it: a number, text, true or false, null, a list or a mapping."""
+    """The value as in JSON and YAML: a number, text, true or false, null, a list or a mapping."""
     origin: Origin
     description: str
 
     @property
     def value_text(self) -> str:
-        """The value on one line, as YAML would have it."""
+        """The value on one line, in YAML syntax."""
         return display(self.value)
 
 
@@ -125,18 +125,18 @@ class LoadedSettings:
 
     settings: Settings
     profile: str
-    """Name of the profile that lies beneath."""
+    """Name of the underlying profile."""
     _origins: Mapping[str, Origin] = field(repr=False)
 
     def __reduce__(self) -> tuple[type[LoadedSettings], tuple[Settings, str, dict[str, Origin]]]:
-        """For other processes: a read-only view of origins cannot be sent."""
+        """Pickle for other processes: a read-only view of origins cannot be sent."""
         return LoadedSettings, (self.settings, self.profile, dict(self._origins))
 
     def with_values(self, values: Mapping[str, Any]) -> LoadedSettings:
         """Replace some values by the program's own choice; their origins stay the same.
 
         Args:
-            values: Valid ones, by dotted key.
+            values: Valid values, by dotted key.
         """
         settings: Any = self.settings
         for key, value in values.items():
@@ -147,14 +147,14 @@ class LoadedSettings:
         """Look up where the value of a dotted key came from.
 
         Raises:
-            ConfigError: No setting has the key.
+            ConfigError: No setting has this key.
         """
         if key not in setting_fields():
             raise unknown_setting(key, source="origin")
         return self._origins.get(key, DEFAULT_ORIGIN)
 
     def rows(self) -> list[SettingRow]:
-        """Every setting with value and origin, in the order of the sections; what ``config show`` prints."""
+        """Every setting with value and origin, in the order of the sections, as printed by ``config show``."""
         plain = self.settings.model_dump(mode="json")
         return [
             SettingRow(
@@ -168,7 +168,7 @@ class LoadedSettings:
         ]
 
     def to_yaml(self) -> str:
-        """A settings file that loads to the same settings: the profile, and what was set explicitly over it."""
+        """Write a settings file that loads to the same settings: the profile, and what was set explicitly over it."""
         tree: dict[str, Any] = {"profile": self.profile}
         for row in self.rows():
             if not row.origin.explicit:
@@ -191,15 +191,15 @@ def load_settings(
     """Load settings; each source overrides those before it.
 
     Args:
-        profile: Name of a profile. None takes the one that the files name (the last of them), else ``balanced``.
+        profile: Name of a profile. None takes the last one named in the files, otherwise ``balanced``.
         files: YAML settings files, in order. Relative paths in a file are relative to its folder.
-        assignments: ``key=value`` texts of ``--set``, in order; values are spelled as in YAML.
-        flags: Values of other flags by dotted key, only of flags that were given; None as a value means null.
-            A ``FlagValue`` carries the flag's name for messages; a bare value is one of a program's ``settings=``.
+        assignments: ``key=value`` texts from ``--set``, in order; values are written as in YAML.
+        flags: Values of other flags by dotted key, for given flags only; the value None means null. A ``FlagValue``
+            carries the flag's name for messages; a bare value comes from a program's ``settings=``.
 
     Raises:
-        ConfigError: Unknown setting or profile, malformed or contradicting value, unreadable file. One line that
-            names key, value, expectation and source.
+        ConfigError: Unknown setting or profile, malformed or contradictory value, unreadable file. The message is one
+            line with key, value, expectation and source.
     """
     for name, texts in (("files", files), ("assignments", assignments)):
         if isinstance(texts, str):
@@ -234,10 +234,10 @@ def load_settings(
 def settings_of(
     *, profile: str | None, settings: Mapping[str, Any] | None, loaded: LoadedSettings | None
 ) -> LoadedSettings:
-    """What a class of the package works with: settings that were loaded before, or a profile and values.
+    """Combine the arguments of a class of the package: settings loaded before, or a profile and values.
 
     Raises:
-        UsageError: Both are given, and one would act on nothing; or what is no settings that were loaded.
+        UsageError: Both are given, so that one would have no effect; or ``loaded`` is not loaded settings.
         ConfigError: As ``load_settings``.
     """
     if loaded is None:
@@ -246,15 +246,15 @@ def settings_of(
     if not isinstance(given, LoadedSettings):
         raise UsageError(f"loaded is a {type(given).__name__}, expected what load_settings gives")
     if profile is not None or settings:
-        raise UsageError("loaded takes the place of profile and settings; give profile to load_settings, too")
+        raise UsageError("loaded replaces profile and settings; give profile to load_settings, too")
     return loaded
 
 
 def _hinted_edges(named: _Entry | None) -> dict[str, _Entry]:
-    """The edge settings that a file of hints holds."""
+    """The edge settings in a file of hints."""
     if named is None or not isinstance(named.value, str | PathLike) or not str(named.value):
-        return {}  # none, or no path, which the check of the setting says
-    # Imported here: most runs have no hints.
+        return {}  # none, or not a path, which the setting's check reports
+    # imported here because most runs have no hints
     from vitascope.config.hints import read_hints
 
     path = Path(named.value)
@@ -277,7 +277,7 @@ def _profile_entries(named: _Entry | None) -> tuple[str, dict[str, _Entry]]:
     if named is None:
         named = _Entry(DEFAULT_PROFILE, DEFAULT_ORIGIN)
     if not isinstance(named.value, str):
-        source = f"{named.origin.label}: " if named.origin.label else ""  # none, where a program gives it
+        source = f"{named.origin.label}: " if named.origin.label else ""  # none if a program gives it
         raise ConfigError(f"{source}profile is {_show(named.value)}, expected the name of a profile")
     path = profile_path(named.value, source=named.origin.label)
     entries = _file_entries(path, label=f"profiles/{path.name}", kind=OriginKind.PROFILE)
@@ -287,19 +287,19 @@ def _profile_entries(named: _Entry | None) -> tuple[str, dict[str, _Entry]]:
 
 
 def _player_entries(named: _Entry | None) -> dict[str, _Entry]:
-    """The settings that a VR player needs; the user's own settings win over them."""
+    """The settings that a VR player needs; the user's own settings override them."""
     if named is None or named.value is None:
         return {}
-    # Imported here: no other settings need what is known of players.
+    # imported here because no other setting needs the list of players
     from vitascope.vr.players import PLAYERS
 
     player = PLAYERS.get(named.value) if isinstance(named.value, str) else None
-    if player is None:  # the check of the setting says so
+    if player is None:  # the setting's check reports it
         return {}
     values = {
         "output.kinds": ["packed-alpha" if player.kinds[0] == "packed-alpha" else "key"],
         "output.key_color": player.key_color,
-        "output.codec": "h265",  # what headsets decode in hardware at the sizes of VR
+        "output.codec": "h265",  # headsets decode it in hardware at VR's sizes
         "output.packed_fov_degrees": 190.0,
     }
     origin = Origin(OriginKind.PROFILE, f"player {player.name}")
@@ -327,7 +327,7 @@ def _assignment(text: str) -> dict[str, _Entry]:
     try:
         value = parse_value(value_text)
     except ValueError:
-        # Not YAML, so a text: `model.name=[x].onnx` is a legal file name. Types decide what becomes of it.
+        # Not YAML, so a text: `model.name=[x].onnx` is a legal file name. The type's check decides about it.
         value = value_text
     return {key: _Entry(_anchor(key, value, folder=Path()), Origin(OriginKind.SET, "--set"))}
 
@@ -338,7 +338,7 @@ def _flag(key: str, given: Any) -> dict[str, _Entry]:
         raise ConfigError(f"{name}: {_show(key)} is no name of a setting, such as 'model.batch_size'")
     if key not in setting_fields():
         raise unknown_setting(key, source=name)
-    if hasattr(value, "tolist"):  # a number or an array of NumPy: what a program computes its settings with
+    if hasattr(value, "tolist"):  # a number or array of NumPy, as programs may pass
         value = value.tolist()
     return {key: _Entry(_anchor(key, value, folder=Path()), Origin(OriginKind.FLAG, name))}
 
@@ -348,7 +348,7 @@ def _anchor(key: str, value: Any, *, folder: Path) -> Any:
     if not isinstance(value, str | PathLike) or not str(value):
         return value
     if key == "model.name":
-        # A name of the catalogue has no suffix; anything that ends like a network is a file.
+        # Names in the catalogue have no suffix; anything ending like a network is a file.
         if not str(value).lower().endswith(".onnx"):
             return value
         return str(_absolute(value, folder=folder))
@@ -359,7 +359,7 @@ def _anchor(key: str, value: Any, *, folder: Path) -> Any:
 def _absolute(path: str | PathLike[str], *, folder: Path) -> Path:
     try:
         expanded = Path(path).expanduser()
-    except RuntimeError:  # "~nobody/x": no such user, so the name is meant as it stands
+    except RuntimeError:  # "~nobody/x": no such user, so the name is literal
         expanded = Path(path)
     return (folder / expanded).absolute()
 
@@ -379,13 +379,13 @@ def _validate(entries: Mapping[str, _Entry]) -> Settings:
 
 
 def _explain(problem: ErrorDetails, entries: Mapping[str, _Entry]) -> ConfigError:
-    """Turn pydantic's first complaint into one line with key, value, expectation and source."""
+    """Turn pydantic's first error into one line with key, value, expectation and source."""
     if problem["type"] == CONFLICT:
         context = problem["ctx"]
         sources = {str(entries[key].origin) for key in context["keys"] if key in entries}
         return ConfigError(f"{', '.join(sorted(sources)) or 'defaults'}: {context['message']}")
-    # The location goes on inside a setting (position in a list, member of a union); its key is the longest
-    # beginning that is one.
+    # The location may continue inside a setting (index in a list, member of a union); its key is the longest prefix
+    # that is a setting.
     parts = [str(part) for part in problem["loc"]]
     keys = [".".join(parts[:count]) for count in range(len(parts), 0, -1)]
     key = next(key for key in keys if key in entries and key not in section_keys())
@@ -394,15 +394,15 @@ def _explain(problem: ErrorDetails, entries: Mapping[str, _Entry]) -> ConfigErro
     wrong = [word for word in given if isinstance(word, str) and word not in setting.words]
     hint = did_you_mean(wrong[0], setting.words) if wrong else ""
     is_fraction = isinstance(entry.value, float) and "whole number" in setting.expected
-    shown = repr(entry.value) if is_fraction else _show(entry.value)  # 4.0 is none, 4 would be
+    shown = repr(entry.value) if is_fraction else _show(entry.value)  # 4.0 is not whole, but looks like 4
     expected = setting.expected
     if entry.origin.kind is OriginKind.FLAG and entry.origin.label.startswith("-"):
-        expected = expected.removesuffix(" or null")  # who wants none leaves the flag out
+        expected = expected.removesuffix(" or null")  # instead of null, leave the flag out
     return ConfigError(f"{entry.origin}: {key} is {shown}, expected {expected}{hint}")
 
 
 _MOST_SHOWN = 60
-"""Letters of a value in a message."""
+"""Maximum characters of a value in a message."""
 
 
 def _show(value: object) -> str:
@@ -413,15 +413,15 @@ def _show(value: object) -> str:
 def checked_gpus(
     loaded: LoadedSettings, *, number: Literal["gpu.device_id", "animation.gpu_id"] = "gpu.device_id"
 ) -> LoadedSettings:
-    """Settings in which the devices do not contradict each other; one GPU in a list is that GPU.
+    """Settings with consistent devices; a list of a single GPU becomes that GPU.
 
     Args:
-        loaded: Settings, and where they came from.
+        loaded: Settings with their origins.
         number: The setting that names a single GPU.
 
     Raises:
-        UsageError: ``gpu.device_ids`` beside a device or a number that says otherwise.
-        DeviceError: A GPU of the list is missing.
+        UsageError: ``gpu.device_ids`` contradicts a device or number.
+        DeviceError: A GPU in the list is missing.
     """
     ids = loaded.settings.gpu.device_ids
     if ids is None:
@@ -440,10 +440,10 @@ def checked_gpus(
 
 
 def refuse_missing_gpus(settings: Settings) -> None:
-    """Refuse a list of GPUs of which one is not there; those of a cluster's nodes are not this machine's.
+    """Refuse a list with a missing GPU; GPUs of a cluster's nodes are not checked here.
 
     Raises:
-        DeviceError: The message names it.
+        DeviceError: A GPU is missing; the message names it.
     """
     if settings.processing.cluster is not None:
         return

@@ -1,4 +1,4 @@
-"""All settings as one immutable value, and the list of all settings by dotted key."""
+"""All settings as one immutable value, and the list of settings by dotted key."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from vitascope.config.values import BatchRange, Expected, RgbColor, Section
 
 
 class Settings(Section):
-    """Everything that can be set. ``Settings()`` holds the defaults, without any profile.
+    """All settings. ``Settings()`` has the defaults, without any profile.
 
-    ``load_settings`` builds it from profile, files and flags, and knows where each value came from.
+    ``load_settings`` builds it from profile, files and flags, and records where each value came from.
     """
 
     video: VideoSettings = Field(default_factory=VideoSettings)
@@ -57,30 +57,30 @@ class Settings(Section):
 
     @property
     def frames_per_call(self) -> int:
-        """Consecutive frames for each call of the network, when no tuner chooses.
+        """Consecutive frames per call of the network, if no tuner chooses.
 
-        ``pipeline.stages.inference.batch_size`` where it is set, else ``model.batch_size``; of a range the
-        lower end.
+        It is ``pipeline.stages.inference.batch_size`` if set, otherwise ``model.batch_size``; for a range its lower
+        end.
         """
         return (self.pipeline.stages.inference.batch_size or self.model.batch_size).low
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SettingField:
-    """One setting, as its section declares it."""
+    """One setting as declared in its section."""
 
     key: str
     """Dotted path, for example ``pipeline.stages.decode.threads``."""
     default: Any
     """Value without profile, file or flag."""
     description: str
-    """Meaning, with its unit."""
+    """Its meaning and unit."""
     expected: str
     """Description of its values, to follow "expected" in an error message."""
     words: tuple[str, ...]
     """The words among its values."""
     holds_path: bool
-    """True when its value is the path of a file or folder."""
+    """True if its value is the path of a file or folder."""
 
 
 @cache
@@ -98,7 +98,7 @@ def section_keys() -> frozenset[str]:
 
 
 def value_of(settings: Settings, key: str) -> Any:
-    """The value that ``settings`` holds under a dotted key."""
+    """The value of a dotted key in ``settings``."""
     value: Any = settings
     for name in key.split("."):
         value = getattr(value, name)
@@ -108,13 +108,13 @@ def value_of(settings: Settings, key: str) -> Any:
 def suggestion(key: str) -> str | None:
     """The setting most likely meant by ``key``; None if nothing is close.
 
-    A name without its section (``batch_size``) counts as near only when a single setting has it, or nearly has it.
+    A name without its section (``batch_size``) counts as near only if exactly one setting has it or nearly has it.
     """
     wanted = key.strip().lower().replace("-", "_")
     fields = setting_fields()
     if matches := difflib.get_close_matches(wanted, fields, n=1, cutoff=0.75):
         return matches[0]
-    # The name of a whole section, misspelt, stands where sections do: it is not a setting inside another one.
+    # A misspelt section name matches a section, not a setting inside another one.
     if "." not in wanted and (matches := difflib.get_close_matches(wanted, section_keys(), n=1, cutoff=0.8)):
         return matches[0]
     by_name: dict[str, list[str]] = {}
@@ -144,7 +144,7 @@ def _walk(model: type[BaseModel], prefix: str) -> Iterator[SettingField]:
 
 
 def _members(annotation: Any) -> Iterator[Any]:
-    """The types that a union, an Annotated or a plain type consists of."""
+    """The types that make up a union, an Annotated or a plain type."""
     if get_origin(annotation) in (Union, types.UnionType):
         for member in get_args(annotation):
             yield from _members(member)

@@ -1,7 +1,7 @@
-"""Building blocks of settings: sections, and values that are more than a number or a text.
+"""Building blocks of settings: sections, and values other than plain numbers or texts.
 
-Each type takes the spellings that a YAML file, ``--set`` or a flag may hold, and carries an ``Expected`` note that
-error messages quote.
+Each type accepts the spellings of a YAML file, ``--set`` or a flag, and has an ``Expected`` note that error messages
+quote.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from vitascope.frames import Projection, StereoLayout
 
 CONFLICT = "setting_conflict"
-"""Pydantic error type of ``conflict``; its context holds the keys that contradict each other."""
+"""Pydantic error type of ``conflict``; its context has the contradicting keys."""
 
 
 class Section(BaseModel):
@@ -46,42 +46,42 @@ def setting(default: object, description: str, **limits: float) -> Any:
 
 
 def conflict(message: str, keys: Sequence[str]) -> PydanticCustomError:
-    """An error about settings that contradict each other.
+    """Make an error about settings that contradict each other.
 
     Args:
-        message: What contradicts what, and what to do; names the settings.
+        message: The contradiction and what to do; names the settings.
         keys: The dotted keys, so that the loader can say where they were set.
     """
-    # The text goes in as a parameter: a brace inside a file name must not be read as a placeholder.
+    # Passed as a parameter, so that a brace in a file name is not read as a placeholder.
     return PydanticCustomError(CONFLICT, "{message}", {"message": message, "keys": tuple(keys)})
 
 
 MAX_BATCH_SIZE = 1024
 MAX_FACES = 64
-"""Frames; far above what any memory holds, so a typing error is caught and a large machine is not."""
+"""In frames; far beyond any memory, so it catches typing errors without limiting large machines."""
 MAX_NETWORK_SIDE = 16384
-"""Pixels; the largest side of a picture that H.265 level 6.2 and common GPUs handle."""
+"""In pixels; the largest side of a picture that H.265 level 6.2 and common GPUs handle."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A note on a type: what its values look like, to follow "expected" in an error message."""
+    """A note on a type that describes its values, to follow "expected" in an error message."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class BatchRange:
-    """Consecutive frames that go to the network at once: one number, or a range for the tuner.
+    """Consecutive frames given to the network at once: one number, or a range for the tuner.
 
     Raises:
-        ValueError: Limits outside 1..1024, or the lower above the upper.
+        ValueError: A limit is outside 1..1024, or the lower one is above the upper.
     """
 
     low: int
-    """The least that the tuner may choose; what acts without the tuner."""
+    """Minimum for the tuner, and the value without it."""
     high: int
-    """The most that the tuner may choose."""
+    """Maximum for the tuner."""
 
     expected: ClassVar[str] = f'a whole number from 1 to {MAX_BATCH_SIZE} or a range such as "16-32"'
 
@@ -127,7 +127,7 @@ class RgbColor:
     """A colour as 8-bit, gamma-encoded, full-range R, G, B.
 
     Raises:
-        ValueError: A component outside 0..255.
+        ValueError: A component is outside 0..255.
     """
 
     red: int
@@ -145,7 +145,7 @@ class RgbColor:
 
     @classmethod
     def parse(cls, value: object) -> Self:
-        """Read "#78FF9B", "#7F9", "120,255,155", [120, 255, 155] or a colour name of CSS.
+        """Read "#78FF9B", "#7F9", "120,255,155", [120, 255, 155] or a CSS colour name.
 
         Raises:
             ValueError: Anything else.
@@ -208,14 +208,14 @@ CSS_COLORS = {
     "white": "#FFFFFF",
     "yellow": "#FFFF00",
 }
-"""Names and values of CSS Color Module Level 4. Its "green" is the dark one; the colour of a green screen is "lime"."""
+"""Names and values of CSS Color Module Level 4. Its "green" is the dark one; a green screen's colour is "lime"."""
 
 
 def parse_seconds(value: object) -> float:
     """Read a time: 90, 90.5, "90.5", "1:30", "0:01:30.5".
 
     Raises:
-        ValueError: Not a time, or negative.
+        ValueError: It is not a time, or is negative.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
         seconds = float(value)
@@ -282,7 +282,7 @@ def _parse_gpu_numbers(value: object) -> object:
 
 
 def _parse_path(value: object) -> object:
-    # An empty path would mean the current directory, and no picture is one.
+    # An empty path would mean the current directory, which is never a picture.
     return Path(value) if isinstance(value, str) and value else value
 
 
@@ -315,10 +315,10 @@ _PROJECTION_SPELLINGS: dict[str, Projection] = {
 
 
 def unique_list(value: object) -> object:
-    """Read a list, one item, or items with commas between; a repeated item counts once.
+    """Read a list, one item, or comma-separated items; a repeated item counts once.
 
     Raises:
-        ValueError: An empty list.
+        ValueError: The list is empty.
     """
     if isinstance(value, str):
         value = [part.strip() for part in value.split(",")]
@@ -403,7 +403,7 @@ ProjectionChoice = Annotated[
 FaceChoice = Annotated[
     Literal["largest"] | int, *_typed(_parse_face, f"largest, or a number from 0 to {MAX_FACES - 1}")
 ]
-"""A face among several: the largest, or the n-th from the left."""
+"""A face among several: the largest, or a number counted from the left."""
 
 FilePath = Annotated[Path, *_typed(_parse_path, "a path")]
 """A file or folder; a relative path in a settings file is relative to that file."""
@@ -417,7 +417,7 @@ GpuNumbers = Annotated[
         _parse_gpu_numbers, f"at most {_MOST_GPU_PROCESSES} numbers of GPUs such as 0,1, each from 0 to 255"
     ),
 ]
-"""Numbers of GPUs, at most 16; one that is there several times gets as many processes."""
+"""Numbers of GPUs, at most 16; a repeated number gets as many processes."""
 
 ThreadCount = Annotated[int, *_typed(_parse_thread_count, "a whole number from 0 to 4096 or null")]
-"""Threads; 0 and null leave the number to the machine."""
+"""Number of threads; 0 and null let the machine choose."""

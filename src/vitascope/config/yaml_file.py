@@ -1,7 +1,7 @@
-"""Reading a YAML settings file into (key, value, line), and refusing what YAML would let pass.
+"""Reads a YAML settings file into (key, value, line), and refuses errors that YAML would accept.
 
-Only plain data is read: PyYAML's ``SafeLoader``, with nothing constructed from tags, duplicate keys refused, and
-numbers such as ``1e-3`` read as numbers (YAML 1.2) rather than as texts.
+Only plain data is read: with PyYAML's ``SafeLoader``, nothing constructed from tags, duplicate keys refused, and
+numbers such as ``1e-3`` read as numbers (YAML 1.2) rather than texts.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from vitascope.config.settings import section_keys, setting_fields, suggestion
 from vitascope.errors import ConfigError
 
 MAX_FILE_BYTES = 1 << 20
-"""All settings with comments take some 10 kB; a larger file is something else (a video passed as -c, say)."""
+"""All settings with comments take about 10 kB; a larger file is something else, such as a video given to -c."""
 
 _FLOAT_TAG = "tag:yaml.org,2002:float"
 _FLOAT_WITH_EXPONENT = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?[eE][-+]?[0-9]+")
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader whose float syntax includes ``1e-3``, and that refuses aliases.
+    """A SafeLoader that accepts floats such as ``1e-3`` and refuses aliases.
 
-    Aliases can make a list contain itself, and a short text unfold to gigabytes.
+    Aliases can make a list contain itself, or expand a short text to gigabytes.
     """
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Build the node that the next event begins."""
+        """Build the node that starts with the next event."""
         if self.check_event(yaml.AliasEvent):
             mark = self.current_event.start_mark
-            raise yaml.composer.ComposerError(None, None, "aliases have no place in a settings file", mark)
+            raise yaml.composer.ComposerError(None, None, "aliases are not allowed in a settings file", mark)
         return super().compose_node(parent, index)
 
 
@@ -48,14 +48,14 @@ _LINE_BREAKS = frozenset("\n\r\x85\u2028\u2029\ufeff")
 
 
 class _Dumper(yaml.SafeDumper):
-    """SafeDumper that quotes what ``_Loader`` would read as a number, and writes lists on one line."""
+    """A SafeDumper that quotes texts that ``_Loader`` would read as numbers, and writes lists on one line."""
 
     def ignore_aliases(self, _data: Any) -> bool:
         """Write equal values out each time, because ``_Loader`` refuses aliases."""
         return True
 
     def represent_text(self, value: str) -> yaml.ScalarNode:
-        """Text; what YAML takes for a line break is escaped, or it would come back as a space."""
+        """Write a text; characters that YAML takes for line breaks are escaped, or they would come back as spaces."""
         style = '"' if _LINE_BREAKS.intersection(value) else None
         return self.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
@@ -72,7 +72,7 @@ for _dialect in (_Loader, _LongLoader, _Dumper):
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """One setting as a file has it, not validated yet."""
+    """One setting as written in a file, not validated yet."""
 
     key: str
     """Dotted key of a setting, or ``profile``."""
@@ -85,15 +85,15 @@ class FileEntry:
 def read_settings_file(path: Path, *, label: str) -> list[FileEntry]:
     """Read a settings file.
 
-    Sections may be nested (``model:`` over ``batch_size:``) or dotted (``model.batch_size:``); an empty section
-    and an empty file set nothing.
+    Sections may be nested (``model:`` over ``batch_size:``) or dotted (``model.batch_size:``); empty sections and
+    files set nothing.
 
     Args:
         path: The file, UTF-8 or UTF-16 with byte order mark.
-        label: How messages name it.
+        label: Its name in messages.
 
     Returns:
-        Its entries in the order of the file; every key exists, no key comes twice.
+        Its entries in the order of the file; every key exists and appears once.
 
     Raises:
         ConfigError: Missing or unreadable file, YAML syntax, unknown or repeated key; names the line.
@@ -113,13 +113,13 @@ def document_of(content: bytes, *, label: str) -> tuple[Any, dict[tuple[str | in
 
     Args:
         content: The text, UTF-8 or UTF-16 with byte order mark.
-        label: How messages name its file.
+        label: Name of its file in messages.
 
     Returns:
-        The data, and the line of each value by its place in it: ``("marks", 2, "click")``.
+        The data, and the line of each value by its place, such as ``("marks", 2, "click")``.
 
     Raises:
-        ConfigError: YAML syntax, or a name that stands twice; names the line.
+        ConfigError: Invalid YAML syntax, or a repeated name; the message names the line.
     """
     lines: dict[tuple[str | int, ...], int] = {}
 
@@ -144,12 +144,12 @@ def document_of(content: bytes, *, label: str) -> tuple[Any, dict[tuple[str | in
 
 
 def parse_value(text: str) -> Any:
-    """Read the value of ``--set key=value`` as YAML would.
+    """Read the value of ``--set key=value`` as YAML.
 
-    A text with a ``#`` stays a text: on the command line it starts a colour, not a comment.
+    A text with ``#`` stays a text: on the command line it starts a colour, not a comment.
 
     Raises:
-        ValueError: Not a YAML value.
+        ValueError: It is not a YAML value.
     """
     if "#" in text:
         return text

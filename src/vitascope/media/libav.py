@@ -6,8 +6,8 @@
         container = open_input(path)
 
 turns FFmpeg's message into ``InputError("clip.mp4: cannot open it: no such file")``, with the original as
-``__cause__``. Our own errors pass through, and so does everything that is neither FFmpeg's nor the operating
-system's: a ``TypeError`` in here is our bug and must look like one.
+``__cause__``. Our own errors pass through, and so do all others that come from neither FFmpeg nor the operating
+system: a ``TypeError`` here is our bug and must look like one.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def open_input(path: str | PathLike[str], *, hwaccel: HWAccel | None = None) -> 
         path: The file.
         hwaccel: Hardware decoder; None for the CPU.
     """
-    # The prefix keeps names such as "talk: part 1.mp4" from being read as a protocol; pattern_type keeps a "%03d" in
-    # a name literal; a tag in a foreign encoding must not make a video unreadable.
+    # The prefix keeps names such as "talk: part 1.mp4" from being read as a protocol, and pattern_type keeps "%03d"
+    # in a name literal. A tag in an unknown encoding must not make a video unreadable.
     if isinstance(path, RemotePath):
         return av.open(path.open("rb"), "r", metadata_errors="replace", hwaccel=hwaccel)
     return av.open(

@@ -58,18 +58,16 @@ class LiveFigures:
         self._warm_up_pictures, self._warm_up_seconds = warm_up_pictures, warm_up_seconds
         self._latency = LatencyHistogram()
         self._counted_from: float | None = None
-        self._paused_at: tuple[float, int] | None = (
-            None  # the time, and the pictures of the camera until then
-        )
+        self._paused_at: tuple[float, int] | None = None  # the time, and the camera's pictures until then
         self._paused_seconds = 0.0
         self.began: float | None = None
         """Capture time of the first picture, on ``time.monotonic``; None before."""
         self.shown = 0
-        """Pictures passed to the sinks."""
+        """Number of pictures passed to the sinks."""
         self.repeated = 0
-        """Pictures shown again."""
+        """Number of pictures shown again."""
         self.lost = 0
-        """Pictures without a face."""
+        """Number of pictures without a face."""
 
     @property
     def seconds(self) -> float:
@@ -85,7 +83,7 @@ class LiveFigures:
 
     @property
     def captured(self) -> int:
-        """Pictures from the camera in this time, without pauses."""
+        """Pictures from the camera since the first counted one, without pauses."""
         paused_at = self._paused_at
         count = self._captured_count() if paused_at is None else paused_at[1]
         return max(count - self._captured_before, 0)
@@ -245,14 +243,14 @@ class RunControls:
     keys: ClassVar[Mapping[str, str]] = RUN_KEYS
     """Effect of each key."""
     _asks: ClassVar[Mapping[str, str]] = {"r": "report", "s": "snapshot", "t": "restart", "q": "quit"}
-    """Keys that ask for something that a stage does when it comes to it."""
+    """Keys for requests that a stage handles when it reaches them."""
 
     def __init__(self, *, on_message: Callable[[str], object] | None = None) -> None:
         self._lock = threading.Lock()
         self._requests: set[str] = set()
         self._on_message = on_message
         self.paused = False
-        """True while pictures are held."""
+        """True while paused."""
 
     def in_words(self) -> str:
         """List all keys, on one line."""
@@ -265,7 +263,7 @@ class RunControls:
             key: A character of ``keys``; ``=`` is ``+``, and ``_`` is ``-``.
 
         Returns:
-            False when the key stands for nothing.
+            False if the key has no action.
         """
         key = {"=": "+", "_": "-"}.get(key, key.lower())
         if key not in self.keys:
@@ -293,7 +291,7 @@ class RunControls:
             return False
 
     def _do(self, key: str) -> str:
-        """Do what one of ``keys`` stands for; what to say of it, if anything."""
+        """Perform a key's action; returns a message for the user, or an empty string."""
         if key in self._asks:
             self._requests.add(self._asks[key])
             return ""
@@ -304,10 +302,10 @@ class RunControls:
 
 
 NEWEST = QueueLimits(items=1, nbytes=None, overflow="drop_oldest")
-"""The queue between two stages of a live run."""
+"""Limits of the queue between two stages of a live run."""
 _WAIT_SECONDS = 0.1
 _STOP_SECONDS = 5.0
-"""For threads of a run that was given up."""
+"""Time for the threads of an abandoned run to end."""
 
 
 class Captured(Protocol):
@@ -315,12 +313,12 @@ class Captured(Protocol):
 
     @property
     def captured_seconds(self) -> float:
-        """When it came, on ``time.monotonic``'s clock."""
+        """Capture time, on ``time.monotonic``."""
         ...
 
     @property
     def index(self) -> int:
-        """Number from 0 over all pictures that came, dropped ones included."""
+        """Number from 0 over all captured pictures, including dropped ones."""
         ...
 
 
@@ -338,7 +336,7 @@ class PictureSource(Protocol[Given]):
 
     @property
     def is_over(self) -> bool:
-        """True when no picture will come any more."""
+        """True if no more pictures will come."""
         ...
 
     def take(self, *, timeout_seconds: float | None = None) -> Given | None:
@@ -351,38 +349,38 @@ class RunOptions:
     """Options of a live run."""
 
     target_fps: float = 30.0
-    """Rate to reach; the report says whether it was met."""
+    """Target rate; the report says whether it was reached."""
     max_latency_ms: float | None = None
-    """Limit for the delay of 95 % of the pictures; the report says when it does not."""
+    """Limit for the delay of 95 % of the pictures; the report warns if it is exceeded."""
     snapshot_folder: Path = Path()
-    """Folder of snapshots."""
+    """Folder for snapshots."""
     seconds: float | None = None
-    """Length after which it stops by itself; None runs on."""
+    """Length of the run, from the first counted picture; None runs until stopped."""
     warm_up_pictures: int = 0
-    """The first pictures, which figures leave out, and with which ``seconds`` does not begin."""
+    """Number of first pictures to exclude from figures and from ``seconds``."""
     ending_seconds: float = 60.0
-    """Time that a stopped run has for the pictures on their way, of which one may take 20 seconds (LivePortrait on a
-    CPU); then it is given up."""
+    """Time for a stopped run to finish its pictures, one of which may take 20 seconds (LivePortrait on a CPU); then
+    the run is abandoned."""
 
 
 class LiveLoop(ABC, Generic[Picture]):
-    """One live run. ``run`` works until it is stopped; everything else may be called meanwhile.
+    """One live run. ``run`` works until stopped; other methods may be called meanwhile.
 
-    A subclass says what happens between capture and sinks: it calls ``_set_stages`` once, with stages of which the
-    last one before the sinks gives what its ``_shown`` takes.
+    A subclass defines the stages between capture and sinks: it calls ``_set_stages`` once, and its ``_shown`` takes
+    the output of the last stage.
 
     Args:
-        source: Where pictures come from; open.
-        outlets: Started sinks; not closed here.
-        controls: Keys.
-        options: How to go about it.
+        source: The open source of pictures.
+        outlets: Started sinks; the caller closes them.
+        controls: Keyboard controls.
+        options: Options of the loop.
         on_report: Called with a report when one was requested.
-        on_message: Called with one line that the user should see at once.
-        sampler: Measures CPU and GPU; started.
+        on_message: Called with messages that the user should see at once, one line each.
+        sampler: Samples the load of CPU and GPU; already started.
     """
 
     _snapshot_name: ClassVar[str]
-    """Beginning of a snapshot's name."""
+    """First part of a snapshot's name."""
 
     def __init__(
         self,
@@ -415,13 +413,13 @@ class LiveLoop(ABC, Generic[Picture]):
         describe: Callable[[Any], str] = describe_item,
         with_spans: Callable[[Sequence[Stage]], Sequence[Stage]] = list,
     ) -> None:
-        """Make the pipeline.
+        """Create the pipeline.
 
         Args:
-            stages: Between capture and sinks; what they pass on waits as ``NEWEST`` says.
-            show: Takes what the last of them gives, and calls ``_hand_over``.
-            describe: Names an item in the note of an exception.
-            with_spans: Lays a profiler's spans around the work of the stages.
+            stages: The stages between capture and sinks; their queues are ``NEWEST``.
+            show: Takes the last stage's output, and calls ``_hand_over``.
+            describe: Describes an item in an exception's note.
+            with_spans: Wraps the stages in a profiler's spans.
         """
         whole = [Source("capture", self._captured(), output=NEWEST), *stages, Sink("output", show)]
         self._pipeline = Pipeline(
@@ -432,7 +430,7 @@ class LiveLoop(ABC, Generic[Picture]):
         )
 
     def run(self) -> Any:
-        """Run until the key Q, ``stop``, the end of the given time or of the source; returns the report.
+        """Run until the key Q, ``stop``, the end of the time or of the source; returns the report.
 
         Raises:
             PipelineError: A stage failed, or hung after the run was stopped.
@@ -463,7 +461,7 @@ class LiveLoop(ABC, Generic[Picture]):
         """The report of the run so far."""
 
     def _reported(self) -> dict[str, Any]:
-        """The common part of every report."""
+        """The fields that all reports share."""
         options, figures = self._run_options, self._figures
         return {
             "seconds": figures.seconds_shown,
@@ -480,9 +478,7 @@ class LiveLoop(ABC, Generic[Picture]):
         }
 
     def _utilisation(self) -> Utilisation | None:
-        if (
-            self._sampler is None or len(self._sampler.samples()) < 2
-        ):  # nothing lies between one look and the next
+        if self._sampler is None or len(self._sampler.samples()) < 2:  # a load needs two samples
             return None
         return self._sampler.summary()
 
@@ -506,16 +502,16 @@ class LiveLoop(ABC, Generic[Picture]):
             yield self._first_item(picture)
 
     def _first_item(self, picture: Picture) -> Any:
-        """The input of the run's first own stage."""
+        """The input of the first of the run's own stages."""
         return picture
 
     def _absence(self, last: Picture | None) -> Picture | None:
-        """The picture to show while none comes; None to wait."""
+        """A picture to show while none arrives; None to wait."""
         del last
         return None
 
     def _obey_at_once(self) -> None:
-        """Do what must not wait for a picture to come through."""
+        """Handle requests that must not wait for a picture to pass through."""
         if self._run_controls.take("restart"):
             names = [outlet.name for outlet in self._outlets if outlet.restart()]
             self._say(f"started again: {', '.join(names)}" if names else "no sink has failed")
@@ -529,7 +525,7 @@ class LiveLoop(ABC, Generic[Picture]):
         return limit is not None and self._figures.seconds >= limit
 
     def _give_up_in_time(self) -> None:
-        """End a run in which a stage hangs, and so cannot end with the others."""
+        """End a run whose stage hangs, and so cannot end with the others."""
         while not (self._is_over() or self._source.is_over):
             if self._has_ended.wait(_WAIT_SECONDS):
                 return
@@ -540,7 +536,7 @@ class LiveLoop(ABC, Generic[Picture]):
         return bool(self._outlets) and all(outlet.has_failed for outlet in self._outlets)
 
     def _hand_over(self, picture: LivePicture, *, is_repeat: bool = False, is_lost: bool = False) -> None:
-        """Give a picture to the sinks; the last stage's."""
+        """Pass a picture to the sinks; called by the last stage."""
         for outlet in self._outlets:
             outlet.offer(picture)
         self._last_shown = picture
@@ -548,7 +544,7 @@ class LiveLoop(ABC, Generic[Picture]):
         self._obey_at_the_end()
 
     def _obey_at_the_end(self) -> None:
-        """Do what is about the pictures that were shown."""
+        """Handle requests about the pictures that were shown."""
         if self._last_shown is not None and self._run_controls.take("snapshot"):
             self._snapshot(self._last_shown)
         if self._run_controls.take("report") and self._on_report is not None:

@@ -1,20 +1,20 @@
-"""Between PyAV's pictures and our planes: views where the layouts agree, swscale or a matrix where not; both ways.
+"""Converts between PyAV's pictures and our planes: views if the layouts agree, else swscale or a matrix.
 
 A decoder's picture becomes planes (``PlaneReader``) in one of four ways, chosen by the pixel format alone:
 
 - *view*: the format is one of ``frames.PIXEL_FORMATS``, or differs only in name (``yuvj420p``) or in an alpha plane
-  that is left out (``yuva444p10le``): NumPy views onto the decoder's memory, nothing is copied.
+that is dropped (``yuva444p10le``): NumPy views onto the decoder's memory, without a copy.
 - *grey*: a view of the luma, and constant chroma.
-- *yuv*: another subsampling, depth or packing: swscale to the nearest format that keeps what the file has.
-- *rgb*: BT.709 full range 4:4:4, by the exact matrix (swscale's own conversion drifts by half a code value in chroma).
+- *yuv*: another subsampling, depth or packing: swscale to the nearest format that keeps all information.
+- *rgb*: BT.709 full range 4:4:4, by the exact matrix (swscale's conversion is off by half a code value in chroma).
 
-A picture in a GPU decoder's memory becomes CuPy views (``planes_on_gpu``), without a copy and without waiting.
+A picture in a GPU decoder's memory becomes CuPy views (``planes_on_gpu``), without a copy or a wait.
 
-Planes become the picture that an encoder is fed with (``FramePacker``) by one copy, and by swscale only where layouts
-differ. NVENC's pictures are in ``nvenc``.
+``FramePacker`` turns planes into the encoder's input picture with one copy, and with swscale only if the layouts
+differ. Pictures for NVENC are in ``nvenc``.
 
-RGB pictures of live sinks and sources go by OpenCV (``planes_of``, ``rgb_of``): within a code or two of what
-``kernels.rgb`` makes, and much faster.
+RGB pictures of live sinks and sources are converted by OpenCV (``planes_of``, ``rgb_of``): within one or two codes of
+``kernels.rgb``, and much faster.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ RGB_COLOR = ColorSpec(
     transfer=13,
     matrix_code=1,
 )
-"""The colour that RGB sources come out in: BT.709 primaries and matrix, sRGB transfer (H.273 code 13), full range."""
+"""Colour of the planes read from RGB sources: BT.709 primaries and matrix, sRGB transfer (H.273 code 13), full
+range."""
 
 _SWSCALE_FLAGS = (
     Interpolation.BICUBIC
@@ -58,28 +59,28 @@ _SWSCALE_FLAGS = (
 )
 _SWSCALE_MATRICES = {"bt601": 5, "bt709": 1, "bt2020": 9}
 _SUBSAMPLING = {(0, 0): "444", (1, 0): "422", (1, 1): "420", (2, 0): "422", (0, 1): "444", (2, 2): "420"}
-_READY_EVENTS = 64  # more than frames of one video are under way at a time, mostly
+_READY_EVENTS = 64  # usually more than the frames of one video in flight
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The way in which one source pixel format is read."""
+    """How one source pixel format is read."""
 
     format: YuvFormat
-    """The layout that comes out."""
+    """The layout of the result."""
     way: Literal["view", "grey", "yuv", "rgb"]
     intermediate: str | None = None
-    """swscale's target before the planes are taken; None when the decoder's memory is taken as it is."""
+    """swscale's target before the planes are read; None if the decoder's memory is used directly."""
 
 
 def has_alpha(source_format: str) -> bool:
-    """True for an FFmpeg pixel format that stores alpha, which ``layout_of`` leaves out.
+    """True for an FFmpeg pixel format with alpha, which ``layout_of`` drops.
 
     Args:
-        source_format: FFmpeg's name; palettes count as without.
+        source_format: FFmpeg's name; palettes count as opaque.
 
     Raises:
-        ValueError: FFmpeg knows no such format.
+        ValueError: FFmpeg does not know the format.
     """
     return any(component.is_alpha for component in VideoFormat(source_format).components)
 
@@ -88,14 +89,14 @@ def has_alpha(source_format: str) -> bool:
 def layout_of(source_format: str) -> Layout:
     """Choose the nearest of ``PIXEL_FORMATS`` for an FFmpeg pixel format.
 
-    Nearest never loses chroma resolution and keeps the bit depth up to 12: 9 bits become 10, and 14, 16 and float
-    become 12. Alpha is left out.
+    The nearest format never loses chroma resolution and keeps the bit depth up to 12: 9 bits become 10; 14, 16 and
+    float become 12. Alpha is dropped.
 
     Args:
         source_format: FFmpeg's name.
 
     Raises:
-        ValueError: FFmpeg knows no such format.
+        ValueError: FFmpeg does not know the format.
     """
     if source_format in PIXEL_FORMATS:
         return Layout(PIXEL_FORMATS[source_format], "view")
@@ -105,10 +106,10 @@ def layout_of(source_format: str) -> Layout:
     description = VideoFormat(source_format, 64, 64)
     depth = max((component.bits for component in description.components), default=8)
     if source_format.startswith("bayer") and "16" in source_format:
-        depth = 16  # FFmpeg counts a mosaic's bits a channel, not a sample
+        depth = 16  # FFmpeg counts a mosaic's bits per channel, not per sample
     kept_depth = 8 if depth <= 8 else 10 if depth <= 10 else 12
     suffix = "" if kept_depth == 8 else f"{kept_depth}le"
-    # Bayer and palette pictures are RGB; XYZ only becomes YUV by way of RGB.
+    # Bayer and palette pictures are RGB; XYZ can only become YUV through RGB.
     if description.is_rgb or description.has_palette or source_format.startswith(("xyz", "bayer")):
         return Layout(PIXEL_FORMATS["yuv444p" + suffix], "rgb", "rgb24" if kept_depth == 8 else "rgb48le")
     if len([c for c in description.components if not c.is_alpha]) == 1:
@@ -123,15 +124,15 @@ def layout_of(source_format: str) -> Layout:
 
 
 def pixel_format_name(picture: av.VideoFrame) -> str:
-    """FFmpeg's name of how a picture's samples lie, wherever they lie: ``nv12`` for a CUDA picture in NV12."""
+    """FFmpeg's name of a picture's sample layout, wherever it is stored: ``nv12`` for a CUDA picture in NV12."""
     return picture.format.name if picture.sw_format is None else picture.sw_format.name
 
 
 class PlaneReader:
-    """Takes planes out of decoded frames; keeps swscale's context and the grey chroma between frames.
+    """Reads the planes of decoded frames; keeps swscale's context and grey chroma between frames.
 
     Args:
-        grey_behind_alpha: Blend pictures that have an alpha plane with grey, instead of leaving it out.
+        grey_behind_alpha: Blend pictures that have alpha with grey, instead of dropping the alpha.
     """
 
     def __init__(self, *, grey_behind_alpha: bool = False) -> None:
@@ -144,13 +145,13 @@ class PlaneReader:
 
         Args:
             frame: A decoded software frame.
-            target: What to give out. When the frame's own nearest format is another one (a stream that changes its
-                pixel format on the way, a folder of mixed images), swscale converts.
+            target: The layout to return. If the frame's own nearest layout differs (a stream that changes its pixel
+                format, a folder of mixed images), swscale converts.
 
         Returns:
-            Read-only arrays as ``Frame.planes`` describes them. Views share the decoder's memory, which stays
-            allocated as long as any of them does; the decoder never writes to it again, but still reads it as a
-            reference picture, so it must not be written to.
+            Read-only arrays as described in ``Frame.planes``. Views share the decoder's memory and keep it allocated.
+            The decoder never writes to it again, but still uses it as a reference picture, so nobody else may write
+            to it.
         """
         layout = layout_of(frame.format.name)
         if layout.format != target and layout.way != "rgb":
@@ -182,8 +183,8 @@ class PlaneReader:
         return planes
 
     def _reformat(self, frame: av.VideoFrame, name: str) -> av.VideoFrame:
-        # Both sides get the same range, said aloud: swscale takes "yuvj" and grey for full and everything untagged
-        # for limited, and would convert between them.
+        # Give both sides the same range explicitly: swscale takes "yuvj" and grey as full and all untagged formats as
+        # limited, and would convert between them.
         full = frame.color_range == ColorRange.JPEG or frame.format.name.startswith(
             ("yuvj", "gray", "ya", "mono")
         )
@@ -215,7 +216,7 @@ class PlaneReader:
         largest = (1 << target.bit_depth) - 1
         planes = []
         for plane in cv2.split(yuv):
-            # cv2 saturates to the word, not to the bit depth: pure blue's Cb is 2^n before clipping.
+            # cv2 saturates to the data type, not to the bit depth: Cb of pure blue is 2^n before clipping.
             clipped = plane if target.bit_depth == 8 else np.minimum(plane, target.dtype.type(largest))
             clipped.flags.writeable = False
             planes.append(clipped)
@@ -223,7 +224,7 @@ class PlaneReader:
 
 
 def _before_grey(planes: tuple[Plane, ...], alpha: Plane, target: YuvFormat) -> tuple[Plane, ...]:
-    """Straight colours on a middle grey, which has the middle code in every plane."""
+    """Blend straight colours with mid-grey, which has the middle code in every plane."""
     middle, peak = 1 << (target.bit_depth - 1), (1 << target.bit_depth) - 1
     blended = []
     for plane in planes:
@@ -250,7 +251,7 @@ def _rgb_to_yuv(source_depth: int, depth: int) -> npt.NDArray[np.float64]:
 
 
 def _upright_copy(frame: av.VideoFrame) -> av.VideoFrame:
-    """A copy with rows from top to bottom; raw video may be stored bottom up, shown as a negative row stride."""
+    """A copy with rows from top to bottom: raw video may be stored bottom up, with a negative row stride."""
     graph = av.filter.Graph()
     source = graph.add_buffer(
         width=frame.width, height=frame.height, format=frame.format, time_base=Fraction(1)
@@ -266,22 +267,22 @@ def _log2_of_ratio(luma: int, chroma: int) -> int:
 
 
 def is_cuda_picture(picture: av.VideoFrame) -> bool:
-    """True when the picture's samples lie in the memory of an NVIDIA GPU."""
+    """True if the picture's samples are in the memory of an NVIDIA GPU."""
     return picture.format.name == "cuda"
 
 
 def planes_on_gpu(picture: av.VideoFrame, target: YuvFormat, *, device: int) -> tuple[Plane, ...]:
-    """Views onto the decoder's memory.
+    """Create views onto the decoder's memory.
 
     Args:
         picture: A CUDA picture in NV12 or P010.
         target: The same format.
-        device: The CUDA device it lies on.
+        device: The CUDA device of the picture.
 
     Returns:
-        CuPy arrays, luma ``[H, W]`` and chroma ``[ceil(H / 2), ceil(W / 2), 2]``, uint8 or uint16, rows padded to the
-        decoder's pitch. They keep the picture alive. The decoder may write to its memory again once the last of them
-        is gone, whether or not the GPU has finished reading.
+        CuPy arrays: luma ``[H, W]`` and chroma ``[ceil(H / 2), ceil(W / 2), 2]``, uint8 or uint16, with rows padded
+        to the decoder's pitch. They keep the picture alive. When the last one is gone, the decoder may overwrite its
+        memory, even if the GPU has not finished reading.
 
     Raises:
         ValueError: The picture has another format.
@@ -296,7 +297,7 @@ def planes_on_gpu(picture: av.VideoFrame, target: YuvFormat, *, device: int) -> 
     width, height = target.chroma_size(picture.width, picture.height)
 
     def view(pointer: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Plane:
-        # Not through DLPack: PyAV rounds the chroma of odd sizes down there, and wants the caller to have waited.
+        # Not through DLPack: there PyAV rounds the chroma of odd sizes down, and requires that the caller has waited.
         memory = cupy.cuda.UnownedMemory(pointer, shape[0] * strides[0], picture, device)
         array: Plane = cupy.ndarray(shape, target.dtype, cupy.cuda.MemoryPointer(memory, 0), strides=strides)
         return array
@@ -308,11 +309,11 @@ def planes_on_gpu(picture: av.VideoFrame, target: YuvFormat, *, device: int) -> 
 
 
 class ReadyEvents:
-    """Events that pass when the decoder has written every picture that it has given out so far.
+    """Events that complete when the decoder has written all pictures it has returned so far.
 
-    FFmpeg copies pictures out of the decoder on the legacy default stream, whatever stream the reader uses. Events are
-    used again, because CuPy holds the interpreter while it makes and ends one: who waits for a picture of long ago
-    then waits for a later one as well, which is ready no earlier. Used by one thread.
+    FFmpeg copies pictures out of the decoder on the legacy default stream, whatever stream the reader uses. Events
+    are reused, because CuPy holds the interpreter lock while it creates and destroys one. So a wait for an old
+    picture may also wait for a later one, which was ready no earlier. For one thread.
 
     Args:
         device: The CUDA device.
@@ -323,7 +324,7 @@ class ReadyEvents:
         self._events: deque[Any] = deque()
 
     def record(self) -> DeviceEvent:
-        """The event behind the pictures so far."""
+        """Record an event after all pictures so far."""
         import cupy
 
         with cupy.cuda.Device(self._device):
@@ -337,7 +338,7 @@ class ReadyEvents:
 
 
 def upload(planes: tuple[Plane, ...], *, device: int) -> tuple[Plane, ...]:
-    """Copy planes from host memory; they may be read at once, by any stream."""
+    """Copy planes from host memory; any stream may read them at once."""
     import cupy
 
     pool = shared_pool(device)
@@ -349,15 +350,16 @@ def upload(planes: tuple[Plane, ...], *, device: int) -> tuple[Plane, ...]:
 
 
 class FramePacker:
-    """Builds the encoder's frames; keeps swscale's context between them.
+    """Creates input frames for the encoder; keeps swscale's context between them.
 
     Args:
-        pixel_format: FFmpeg's format that the encoder is fed with: planar YUV with or without alpha, grey, RGB(A).
-        color: Colour of the frames that come in.
-        full_range: Range of the frames that go out (pictures in RGB are always full).
-        rotation_degrees: Clockwise turn applied to the pixels, for containers that cannot say it: 0, 90, 180, 270.
-        size: (height, width) of the frames that go out, once turned; larger ones repeat the last row and column. That
-            of those that come in when omitted.
+        pixel_format: FFmpeg's format for the encoder's input: planar YUV with or without alpha, grey, RGB(A).
+        color: Colour of the incoming frames.
+        full_range: Range of the output frames (RGB is always full).
+        rotation_degrees: Clockwise rotation applied to the pixels, for containers without a rotation tag: 0, 90, 180,
+            270.
+        size: (height, width) of the output frames, after rotation; sizes above the input's repeat the last row and
+            column. By default the input's.
     """
 
     def __init__(
@@ -383,16 +385,16 @@ class FramePacker:
         """Copy a frame's planes, converted as needed.
 
         Args:
-            frame: Any of ``frames.PIXEL_FORMATS``; planes may be strided. Read-only yuv420p planes that lie one behind
-                the other in one memory are not copied, but held.
-            alpha: uint8 ``[H, W]`` with 255 opaque, or uint16 ``[H, W]`` with 65535 opaque; opaque when omitted.
+            frame: Any of ``frames.PIXEL_FORMATS``; planes may be strided. Read-only yuv420p planes that are
+                contiguous in one block are used without a copy.
+            alpha: uint8 ``[H, W]`` with 255 opaque, or uint16 ``[H, W]`` with 65535 opaque; None is opaque.
 
         Returns:
-            A frame in the encoder's pixel format, without time.
+            A frame in the encoder's pixel format, without a time.
 
         Raises:
-            OutputError: The pixel format has no alpha but alpha came, the alpha plane has another size, or the planes
-                are on the GPU.
+            OutputError: The pixel format has no alpha but alpha is given, the alpha plane has another size, or the
+                planes are on the GPU.
         """
         if is_on_gpu(frame.planes[0]):
             raise OutputError(
@@ -420,7 +422,7 @@ class FramePacker:
         return packed
 
     def _convert(self, picture: av.VideoFrame, name: str) -> av.VideoFrame:
-        """Change layout, depth or chroma resolution; the matrix stays, the range only changes if it has to."""
+        """Convert layout, depth or chroma resolution; the matrix stays, and the range changes only if necessary."""
         source_range = ColorRange.JPEG if self._color.full_range else ColorRange.MPEG
         target_range = ColorRange.JPEG if self._full_range or self._target_format.is_rgb else ColorRange.MPEG
         if picture.format.name == name and source_range == target_range:
@@ -467,7 +469,7 @@ class FramePacker:
 
     def _rotated(self, planes: tuple[Plane, ...], source: YuvFormat) -> tuple[tuple[Plane, ...], YuvFormat]:
         if self._turns % 2 and source.chroma_shift_x != source.chroma_shift_y:
-            # 4:2:2 turned a quarter is 4:4:0, which no encoder takes.
+            # 4:2:2 rotated by 90 degrees is 4:4:0, which no encoder accepts.
             full = PIXEL_FORMATS[source.name.replace("422", "444")]
             picture = self._reformatter.reformat(
                 _fill(planes, source.name), format=full.name, interpolation=_SWSCALE_FLAGS
@@ -478,8 +480,8 @@ class FramePacker:
     def _enlarged(
         self, planes: tuple[Plane, ...], source: YuvFormat, alpha: Plane | None
     ) -> tuple[tuple[Plane, ...], Plane | None]:
-        """Repeat the last row and column until the picture has its size."""
-        assert self._size is not None  # else there is nothing to do
+        """Repeat the last row and column up to the output size."""
+        assert self._size is not None  # otherwise not called
         height, width = self._size
         luma, *chroma = planes
         rows, columns = -(-height >> source.chroma_shift_y), -(-width >> source.chroma_shift_x)
@@ -488,20 +490,20 @@ class FramePacker:
 
 
 def _repeated(plane: Plane, rows: int, columns: int) -> Plane:
-    """A plane [h, w, ...] with its last row and column repeated, to so many of each."""
+    """A plane [h, w, ...] extended by copies of its last row and column."""
     missing = (rows - plane.shape[0], columns - plane.shape[1])
     return np.pad(plane, [(0, count) for count in missing] + [(0, 0)] * (plane.ndim - 2), mode="edge")
 
 
 def scale_alpha(alpha: Plane, bits: int) -> Plane:
-    """Rescale a full-range alpha plane to another depth, so that opaque stays opaque.
+    """Convert a full-range alpha plane to another depth; opaque stays opaque.
 
     Args:
         alpha: uint8 with 255 opaque, or uint16 with 65535 opaque.
         bits: 8 to 16; the result is uint8 for 8, else uint16, with ``2**bits - 1`` opaque.
 
     Raises:
-        OutputError: Another dtype.
+        OutputError: The dtype is neither.
     """
     if alpha.dtype not in (np.uint8, np.uint16):
         raise OutputError(f"alpha of dtype {alpha.dtype}; it must be uint8 or uint16")
@@ -522,7 +524,7 @@ def _alpha_plane(alpha: Plane | None, shape: tuple[int, ...], bits: int) -> Plan
 
 
 def _luma_table(source: YuvFormat, bits: int, full_in: bool, full_out: bool) -> npt.NDArray[Any]:
-    """Code values of grey for every luma code (H.273 equations for limited range, clipped)."""
+    """Grey code values for every luma code (H.273 equations for limited range, clipped)."""
 
     def black_and_span(depth: int, full: bool) -> tuple[int, int]:
         return (0, (1 << depth) - 1) if full else (16 << (depth - 8), 219 << (depth - 8))
@@ -539,7 +541,7 @@ def _fill(planes: tuple[Plane, ...], name: str) -> av.VideoFrame:
     if name == "yuv420p" and _are_one_picture(planes):
         luma = planes[0]
         height, width = luma.shape
-        # The encoder reads the planes where they are, and holds them until it has; a copy would cost it more.
+        # The encoder reads the planes in place and keeps them alive until then; a copy would cost more.
         whole = np.lib.stride_tricks.as_strided(luma, (height * 3 // 2, width), (width, 1), writeable=False)
         return av.VideoFrame.from_numpy_buffer(whole, name)
     picture = av.VideoFrame(planes[0].shape[1], planes[0].shape[0], name)
@@ -550,7 +552,7 @@ def _fill(planes: tuple[Plane, ...], name: str) -> av.VideoFrame:
 
 
 def _are_one_picture(planes: tuple[Plane, ...]) -> bool:
-    """True for read-only 8-bit 4:2:0 planes that lie one behind the other in one memory block."""
+    """True for read-only 8-bit 4:2:0 planes that are contiguous in one memory block."""
     luma = planes[0]
     height, width = luma.shape
     if luma.base is None or width % 2 or height % 4:  # PyAV counts the rows of all planes in sixths
@@ -575,7 +577,7 @@ def _planes_of(picture: av.VideoFrame) -> tuple[Plane, ...]:
 
 def _view(plane: VideoPlane, dtype: np.dtype[Any], *, samples: int = 1, writeable: bool = False) -> Plane:
     """A [H, W] or [H, W, samples] view onto a plane; the array keeps the picture's buffer alive."""
-    # PyAV's stubs do not declare the buffer protocol that its planes have.
+    # PyAV's stubs do not declare the buffer protocol that planes support.
     memory = np.frombuffer(cast("memoryview[int]", plane), dtype)
     shape = (plane.height, plane.width) + ((samples,) if samples > 1 else ())
     strides = (plane.line_size, samples * dtype.itemsize, dtype.itemsize)
@@ -615,10 +617,10 @@ def planes_of(rgb: npt.NDArray[np.uint8]) -> tuple[Plane, Plane, Plane]:
 
 
 def rgb_of(frame: Frame) -> npt.NDArray[np.uint8]:
-    """The picture of a frame; chroma is assumed between its pixels, which is off by half a pixel at most.
+    """The RGB picture of a frame; chroma is taken as centred, which is off by half a pixel at most.
 
     Args:
-        frame: In the host's memory, with three planes.
+        frame: In host memory, with three planes.
 
     Returns:
         uint8 [H, W, 3].

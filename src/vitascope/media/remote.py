@@ -1,7 +1,7 @@
-"""Files behind a URL, as paths: S3, Google's and Microsoft's stores, SFTP, anything that fsspec knows.
+"""Files behind a URL, as paths: S3, Google's and Microsoft's stores, SFTP and all others that fsspec supports.
 
-They are read by ranges, of which a few are kept, and never as a whole. What is written appears under its name when it
-is whole: stores of objects show nothing before.
+They are read by ranges, a few of which are cached, never as a whole. A file being written appears under its name only
+when complete, as object stores work.
 
 Source: https://filesystem-spec.readthedocs.io
 """
@@ -27,13 +27,13 @@ from zlib import crc32
 from vitascope.errors import MissingDependencyError, UsageError
 
 _URL = re.compile(r"([a-z][a-z0-9+.-]+)://(.*)", re.DOTALL)
-"""Two letters or more: ``C:`` is a drive."""
+"""At least two letters: ``C:`` is a drive."""
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:")
 _STORES = frozenset({"abfs", "adl", "az", "gcs", "gs", "memory", "oss", "s3", "s3a"})
-"""They have no folders, only names with slashes."""
+"""Object stores have no folders, only names with slashes."""
 _BLOCK_BYTES, _BLOCKS = 4 << 20, 8
-"""Size of a request, and how many of them each open file keeps: demuxers read forwards, and now and then an
-index elsewhere."""
+"""Size of a request in bytes, and number of cached blocks per open file: demuxers read forwards, with occasional
+reads of an index elsewhere."""
 
 if TYPE_CHECKING:
     _Base = Path
@@ -42,23 +42,23 @@ else:
 
 
 def path_of(name: str | bytes | PathLike[str]) -> Path:
-    """A path of this machine, or behind a URL.
+    """Make a path on this machine or behind a URL.
 
     Args:
-        name: As a user wrote it, such as ``s3://bucket/in/a.mp4``, or as file browsers hand it on: ``file:///a%20b.mp4``
-            is a file of this machine (RFC 8089).
+        name: As a user wrote it, such as ``s3://bucket/in/a.mp4``, or as file browsers pass it on:
+            ``file:///a%20b.mp4`` is a file on this machine (RFC 8089).
 
     Raises:
-        UsageError: A URL of another machine's file, or a name that no file has.
+        UsageError: The URL names a file on another machine, or the name is not possible for a file.
     """
     if isinstance(name, Path):
-        # A URL that was taken for a path of this machine has lost a slash.
+        # A URL that was once made into a local path has lost a slash.
         is_url = not isinstance(name, RemotePath) and len(name.parts) > 1 and _SCHEME.fullmatch(name.parts[0])
         if is_url and name.parts[0] == "file:":
             return _local("/".join(name.parts[1:]).removeprefix("localhost/"))
         return RemotePath(*name.parts) if is_url else name
     text = os.fsdecode(name)
-    if not text:  # as a path it would be the working folder
+    if not text:  # as a path it would mean the working folder
         raise UsageError("a file name is empty")
     if "\0" in text:
         raise UsageError(f"{text!r}: a file name cannot contain a zero byte")
@@ -74,13 +74,13 @@ def path_of(name: str | bytes | PathLike[str]) -> Path:
 
 
 def local_path_of(name: str | bytes | PathLike[str]) -> Path:
-    """A path of this machine, for what reads and writes no others.
+    """Make a path on this machine, for functions that do not support URLs.
 
     Args:
         name: As for ``path_of``.
 
     Raises:
-        UsageError: As ``path_of``; or a URL of a store.
+        UsageError: As ``path_of``; or the name is the URL of a store.
     """
     path = path_of(name)
     if isinstance(path, RemotePath):
@@ -91,18 +91,18 @@ def local_path_of(name: str | bytes | PathLike[str]) -> Path:
 
 
 def _local(rest: str) -> Path:
-    """A file of this machine by what stands behind ``file:///``."""
+    """The file on this machine for the part after ``file:///``."""
     path = url2pathname(f"/{rest.lstrip('/')}")
     if "\0" in path:
-        raise UsageError(f"file:///{rest}: no file's name has a %00")
+        raise UsageError(f"file:///{rest}: a file name cannot contain %00")
     return Path(path)
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder with all that lies in it.
+    """Remove a folder with its content.
 
     Raises:
-        OSError: It cannot be removed, or is not there.
+        OSError: It cannot be removed, or does not exist.
     """
     if not isinstance(folder, RemotePath):
         shutil.rmtree(folder)
@@ -113,12 +113,12 @@ def remove_folder(folder: Path) -> None:
 
 
 class RemotePath(_Base):
-    """A path whose first part is a URL's scheme; its string is the URL.
+    """A path that begins with a URL's scheme; its string is the URL.
 
-    What stores say is raised as the ``OSError`` that a file of this machine would give.
+    Errors of stores are raised as the ``OSError`` that a local file would raise.
 
     Raises:
-        MissingDependencyError: fsspec, or what it needs for this kind of store, is not installed.
+        MissingDependencyError: fsspec, or its package for this kind of store, is not installed.
     """
 
     def __str__(self) -> str:
@@ -132,37 +132,37 @@ class RemotePath(_Base):
 
     @property
     def parent(self) -> RemotePath:
-        """The folder that it lies in; a bucket's is itself."""
+        """The parent folder; a bucket is its own parent."""
         return self if len(self.parts) <= 2 else RemotePath(*self.parts[:-1])
 
     @property
     def parents(self) -> tuple[RemotePath, ...]:
-        """All folders that it lies in, the nearest first, up to the bucket."""
+        """All parent folders, the nearest first, up to the bucket."""
         return tuple(RemotePath(*self.parts[:count]) for count in range(len(self.parts) - 1, 1, -1))
 
     def relative_to(self, *other: str | PathLike[str], **_: Any) -> Path:  # type: ignore[override]
-        """The rest of its names below a folder of the same store.
+        """The path relative to a folder of the same store.
 
         Raises:
-            ValueError: It does not lie there.
+            ValueError: It does not lie in that folder.
         """
         return Path(*Path(*self.parts).relative_to(*(Path(*path_of(one).parts) for one in other)).parts)
 
     def is_absolute(self) -> bool:
-        """True: a URL needs no folder to begin at."""
+        """True: a URL is always absolute."""
         return True
 
     def absolute(self) -> RemotePath:
-        """Itself."""
+        """The path itself."""
         return self
 
     def resolve(self, strict: bool = False) -> RemotePath:
-        """Itself: stores have no links."""
+        """The path itself: stores have no links."""
         del strict
         return self
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
-        """Size, kind, and when it was changed, where the store says; numbers of its own tell files apart."""
+        """Size, type and time of the last change, if the store gives one; made-up inode numbers tell files apart."""
         del follow_symlinks
         with self._as_of_a_file():
             info = self._store().info(self._key)
@@ -176,7 +176,7 @@ class RemotePath(_Base):
         )
 
     def exists(self, *, follow_symlinks: bool = True) -> bool:
-        """True for an object, and for what other names begin with."""
+        """True for an object, and for a prefix of other names."""
         return self._kind(follow_symlinks) is not None
 
     def is_file(self, *, follow_symlinks: bool = True) -> bool:
@@ -184,11 +184,11 @@ class RemotePath(_Base):
         return self._kind(follow_symlinks) == stat.S_IFREG
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        """True for what other names begin with."""
+        """True for a prefix of other names."""
         return self._kind(follow_symlinks) == stat.S_IFDIR
 
     def is_symlink(self) -> bool:
-        """False."""
+        """Always False."""
         return False
 
     def open(  # type: ignore[override]
@@ -205,7 +205,9 @@ class RemotePath(_Base):
         if kind == "x" and self.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(self))
         if kind not in ("r", "w", "x"):
-            raise OSError(errno.EOPNOTSUPP, "a store's file is read, or written as a whole", str(self))
+            raise OSError(
+                errno.EOPNOTSUPP, "a store's file can only be read, or written as a whole", str(self)
+            )
         options: dict[str, Any] = {"mode": "rb" if kind == "r" else "wb"}
         if kind == "r":
             options |= {
@@ -218,7 +220,7 @@ class RemotePath(_Base):
         return file if "b" in mode else io.TextIOWrapper(file, encoding, errors, newline)
 
     def iterdir(self) -> Generator[RemotePath, None, None]:
-        """Its content."""
+        """Iterate over its content."""
         with self._as_of_a_file():
             names = self._store().ls(self._key, detail=False)
         yield from (path for name in names if (path := self._named(name)) != self)
@@ -229,20 +231,20 @@ class RemotePath(_Base):
             yield from (path for path in self.iterdir() if fnmatchcase(path.name, pattern))
 
     def rglob(self, pattern: str, **_: Any) -> Iterator[RemotePath]:  # type: ignore[override]
-        """All files below it by such names."""
+        """List all files below it whose names match."""
         with self._as_of_a_file():
             names = self._store().find(self._key)
         yield from (path for path in map(self._named, names) if fnmatchcase(path.name, pattern))
 
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
-        """Make a folder, where there are any."""
+        """Create a folder, if the store has folders."""
         del mode, parents
         if self.parts[0].rstrip(":") not in _STORES:
             with self._as_of_a_file():
                 self._store().makedirs(self._key, exist_ok=exist_ok)
 
     def rmdir(self) -> None:
-        """Remove a folder, where there are any."""
+        """Remove a folder, if the store has folders."""
         if self.parts[0].rstrip(":") not in _STORES:
             with self._as_of_a_file():
                 self._store().rmdir(self._key)
@@ -257,7 +259,7 @@ class RemotePath(_Base):
                 raise
 
     def receive(self, local: Path) -> None:
-        """Upload a file of this machine; it appears here when it is whole."""
+        """Upload a local file; it appears when complete."""
         with self._as_of_a_file():
             if self.parts[0].rstrip(":") in _STORES:
                 self._store().put_file(str(local), self._key)
@@ -268,7 +270,7 @@ class RemotePath(_Base):
 
     @property
     def _key(self) -> str:
-        """The name that its store knows it by."""
+        """Its name within the store."""
         return str(self) if self.parts[0] in ("http:", "https:") else "/".join(self.parts[1:])
 
     def _named(self, name: str) -> RemotePath:
@@ -290,9 +292,7 @@ class RemotePath(_Base):
             yield
         except (OSError, MissingDependencyError):
             raise
-        except (
-            Exception
-        ) as error:  # whatever the store's library has of its own: no credentials, no connection
+        except Exception as error:  # the store library's own errors: no credentials, no connection
             text = " ".join(f"{type(error).__name__}: {error}".split())
             raise OSError(text) from error
 

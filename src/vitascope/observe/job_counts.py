@@ -289,7 +289,7 @@ class JobCounts(Closing):
     summed. If both have a gauge, the job's is used.
 
     Args:
-        gpus: GPUs to read, too, by number; closed with this object. See ``watch_gpus``.
+        gpus: GPUs to read as well, by number; closed with this object. See ``watch_gpus``.
     """
 
     def __init__(self, *, gpus: Mapping[int, NvmlGpu] | None = None) -> None:

@@ -19,10 +19,10 @@ _LONGEST_SEQUENCE_BYTES = 64
 
 
 class PressedKeys:
-    """Reads keys from the terminal one by one, and turns Ctrl-C into an orderly end. A context manager.
+    """Reads single keys from the terminal, and turns Ctrl-C into an orderly end. A context manager.
 
-    Nothing is read where standard input is no terminal, or has no single keys (Windows' console has them by another
-    way, which is not built; there, keys are pressed in the window), nor while the program is in the background.
+    Nothing is read while the program is in the background, nor if standard input is not a terminal or cannot give
+    single keys (as on Windows, whose console would need other code; there, press keys in the window).
     """
 
     def __init__(self) -> None:
@@ -41,8 +41,8 @@ class PressedKeys:
 
         Args:
             press: Called with each character, from a thread.
-            at_interrupt: Called on the first Ctrl-C; the second one interrupts as ever. It runs between any two steps
-                of the main thread, so it may wait for nothing that the main thread holds.
+            at_interrupt: Called on the first Ctrl-C; the second one interrupts as usual. It runs between any two
+                steps of the main thread, so it must not wait for anything that the main thread holds.
         """
         self._press = press
         if threading.current_thread() is threading.main_thread():
@@ -71,10 +71,10 @@ class PressedKeys:
         before = termios.tcgetattr(descriptor)
 
         def give_back() -> None:
-            # In the background it is another's, and who changes it is stopped with all threads.
+            # in the background the terminal is another program's, and changing it would stop this one
             if _is_in_foreground(descriptor):
                 with suppress(termios.error):  # it may be gone
-                    # Not TCSADRAIN: a terminal that was halted with Ctrl-S would hold up the end.
+                    # not TCSADRAIN, which would block on a terminal halted with Ctrl-S
                     termios.tcsetattr(descriptor, termios.TCSANOW, before)
 
         self._restore.callback(give_back)
@@ -89,20 +89,20 @@ class PressedKeys:
                 elif select.select([descriptor], [], [], _POLL_SECONDS)[0]:
                     given = os.read(descriptor, 1)
                     if not given:
-                        return  # its end: it would be read again and again
+                        return  # end of input, which would be read again and again
                     if given == _ESCAPE and _is_dropped_at_once(descriptor):
                         continue
                     if self._press is not None and (key := given.decode("utf-8", errors="ignore")):
                         self._press(key)
-        except OSError:  # the terminal is gone; what runs goes on without keys
+        except OSError:  # the terminal is gone; the run continues without keys
             return
 
     def __enter__(self) -> Self:
-        """Use as a context manager."""
+        """Enter the context."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Give terminal and Ctrl-C back as they were."""
+        """Restore the terminal and Ctrl-C."""
         self._is_over.set()
         with self._restore:
             if self._thread is not None:
@@ -111,25 +111,22 @@ class PressedKeys:
 
 @contextmanager
 def holding_interrupts() -> Iterator[None]:
-    """Let a Ctrl-C wait until the block is over.
+    """Defer a Ctrl-C until the block is over.
 
-    For imports of native modules: one that is interrupted half-way leaves a module behind that crashes, or an
+    It is for imports of native modules: an interrupted one leaves a half-initialised module that crashes, or raises
     ``ImportError`` in place of the interruption.
 
     Raises:
-        KeyboardInterrupt: At the end, when Ctrl-C was pressed inside.
+        KeyboardInterrupt: At the end, if Ctrl-C was pressed inside.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = signal.getsignal(signal.SIGINT)
-    if before in (
-        signal.SIG_IGN,
-        None,
-    ):  # ignored, as in the background of a script, or not Python's to give back
+    if before in (signal.SIG_IGN, None):  # ignored in a script's background, or not Python's
         yield
         return
-    # A list: an event's lock is held when Ctrl-C is pressed again between two steps of the first one's handler.
+    # A list, because an event's lock may be held when a second Ctrl-C arrives within the first one's handler.
     came = list[int]()
     signal.signal(signal.SIGINT, lambda number, _frame: came.append(number))
     try:
@@ -141,7 +138,7 @@ def holding_interrupts() -> Iterator[None]:
 
 
 def _is_dropped_at_once(terminal: int) -> bool:
-    """Drop what lies ready behind an escape, and tell whether anything did: arrows and such come as several bytes."""
+    """Discard pending bytes after an escape, and say whether there were any; arrow keys send several bytes."""
     is_dropped = False
     while select.select([terminal], [], [], 0)[0] and os.read(terminal, _LONGEST_SEQUENCE_BYTES):
         is_dropped = True
@@ -154,8 +151,8 @@ def _has_single_keys() -> bool:
 
 
 def _is_in_foreground(terminal: int) -> bool:
-    """False where a shell keeps the terminal for itself, as after ``&``: who changes or reads it then is stopped."""
+    """False if a shell keeps the terminal, as after ``&``; reading or changing it would stop this program."""
     try:
         return os.tcgetpgrp(terminal) == os.getpgrp()
-    except OSError:  # a terminal without jobs
+    except OSError:  # a terminal without job control
         return True

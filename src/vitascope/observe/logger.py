@@ -1,4 +1,4 @@
-"""A logger that also keeps time: ``with logger.timer("model_inference"): ...``."""
+"""A logger that also measures time: ``with logger.timer("model_inference"): ...``."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _lock = threading.Lock()
 class TimingLogger(logging.LoggerAdapter[logging.Logger]):
     """A standard logger with timers; ``logging`` decides where its messages go.
 
-    Timers are spans of a ``Profiler``: they nest, work in any thread, and time the GPU, too, where one is in use.
+    Timers are spans of a ``Profiler``: they nest, work in any thread, and also time the GPU if one is used.
 
     Args:
-        logger: The standard logger behind it.
+        logger: The underlying standard logger.
     """
 
     def __init__(self, logger: logging.Logger) -> None:
         super().__init__(logger, {})
         self.profiler = Profiler(logger.name, keep_spans=0)
-        """Holds the timers; ``print_summary`` prints them all."""
+        """Holds the timers; ``print_summary`` prints them."""
 
     def timer(self, name: str) -> AbstractContextManager[object]:
         """Time a block.
 
         Args:
-            name: Name of the timer; its durations are added up.
+            name: Name of the timer; durations of the same name are summed.
         """
         return self.profiler.profile(name)
 
@@ -64,10 +64,10 @@ class TimingLogger(logging.LoggerAdapter[logging.Logger]):
 
 
 def get_logger(name: str = "vitascope") -> TimingLogger:
-    """The logger of a name: the same object each time.
+    """Return the logger with a name, always the same object.
 
     Args:
-        name: As of ``logging.getLogger``.
+        name: Name as for ``logging.getLogger``.
     """
     with _lock:
         if name not in _loggers:

@@ -1,8 +1,7 @@
 """Metrics of running jobs for Prometheus, and a small server for them: ``http://127.0.0.1:9100/metrics``.
 
-They are read when they are requested, never pushed by the work itself. The metrics and their labels are in
-``job_counts.py``; the text format is that of ``prometheus-client``
-(https://prometheus.io/docs/instrumenting/exposition_formats/).
+They are read on request, never pushed by the work. The metrics and their labels are in ``job_counts.py``; the text
+format is that of ``prometheus-client`` (https://prometheus.io/docs/instrumenting/exposition_formats/).
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class Metrics(JobCounts):
     """Serves the figures of ``JobCounts`` to Prometheus. A context manager.
 
     Args:
-        gpus: Looked at, too, by number; closed with it. See ``watch_gpus``.
+        gpus: GPUs to read as well, by number; closed with this object. See ``watch_gpus``.
 
     Raises:
         MissingDependencyError: ``prometheus-client`` is not installed.
@@ -43,22 +42,22 @@ class Metrics(JobCounts):
             ) from error
         super().__init__(gpus=gpus)
         self.registry: CollectorRegistry = CollectorRegistry(auto_describe=False)
-        """Has these metrics alone."""
+        """Contains only these metrics."""
         self.registry.register(_Collector(self))
 
     def text(self) -> str:
-        """A look now, in Prometheus's text format."""
+        """The current readings in Prometheus's text format."""
         from prometheus_client import generate_latest
 
         return generate_latest(self.registry).decode("utf-8")
 
 
 def live_metrics(run: LiveLoop[Any], *, gpus: Mapping[int, NvmlGpu] | None = None) -> Metrics:
-    """Metrics of one live run, such as ``animation.live.session.LiveSession``.
+    """Make the metrics of a live run, such as ``animation.live.session.LiveSession``.
 
     Args:
-        run: Its ``report`` is read whenever somebody looks.
-        gpus: Looked at, too; see also ``Metrics.watch_gpus``.
+        run: The run; its ``report`` is read on each request.
+        gpus: GPUs to read as well; see also ``Metrics.watch_gpus``.
 
     Raises:
         MissingDependencyError: ``prometheus-client`` is not installed.
@@ -75,7 +74,7 @@ class _Collector:
         self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
-        """All metric families, including those without samples."""
+        """Collect all metric families, including those without samples."""
         found = self._metrics.look()
         for family in FAMILIES:
             yield _filled(family, found)
@@ -111,17 +110,17 @@ _POLL_SECONDS = 0.1
 
 
 class MetricsServer:
-    """Answers every GET with a look at the metrics. A context manager; listens from the start.
+    """Answers every GET with current readings. A context manager; listens from the start.
 
-    Its threads are called ``vitascope-metrics``; each look is taken on the thread of the one who asks.
+    Its threads are named ``vitascope-metrics``; the readings are taken on the thread of each request.
 
     Args:
-        metrics: What is shown; not closed here.
-        port: 0 takes a free one, see ``url``.
-        host: Address to listen at: this machine alone unless told otherwise. Whoever reaches it can read everything.
+        metrics: The metrics to serve; not closed here.
+        port: Port; 0 takes a free one, see ``url``.
+        host: Address to listen on, by default only this machine's own. Anyone who reaches it can read everything.
 
     Raises:
-        UsageError: The port is none.
+        UsageError: The port is invalid.
         OutputError: The port is in use, or the address is not this machine's.
     """
 
@@ -150,12 +149,12 @@ class MetricsServer:
         """Its address for Prometheus."""
 
     def __enter__(self) -> Self:
-        """Begin to answer."""
+        """Start answering."""
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop, and free the port."""
+        """Stop, and release the port."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

@@ -1,4 +1,4 @@
-"""The live progress line of a job: frames, speed, time left, and how busy each stage is."""
+"""The live progress line of a job: frames, speed, remaining time, and the load of each stage."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _SHORT_NAMES = {"preprocess": "prep", "postprocess": "post"}
 
 
 class JobProgress:
-    """Shows jobs one after another: a live line on a terminal, else (a pipe, a log file) a line every ten seconds.
+    """Shows jobs one after another: a live line on a terminal; in a pipe or log file a line every ten seconds.
 
-    A context manager. A thread of its own reads the pipeline's counters four times a second.
+    A context manager. Its own thread reads the pipeline's counters four times a second.
 
     Args:
         console: Where to draw; stderr, so that stdout stays free for results.
-        visible: False shows nothing, whatever the console is.
+        visible: False shows nothing, whatever the console.
         tell: Called once a second with plain values, instead of showing anything.
     """
 
@@ -47,7 +47,7 @@ class JobProgress:
         has_loads = console.width >= _WIDTH_WITH_LOADS
         bar_width = min(24, console.width // 5)
         others = bar_width + _FIGURES_WIDTH + (_LOADS_WIDTH if has_loads else 0)
-        # A long name gives way to the figures.
+        # long names are cut to leave room for the figures
         name = Column(no_wrap=True, overflow="ellipsis", max_width=max(console.width - others, 8))
         self._progress = Progress(
             TextColumn("{task.description}", markup=False, table_column=name),
@@ -76,7 +76,7 @@ class JobProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop drawing, and leave no line behind."""
+        """Stop drawing and remove the line."""
         self._done.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -91,27 +91,27 @@ class JobProgress:
         pace: Callable[[], str] | None = None,
         counts: Callable[[], dict[str, int]] | None = None,
     ) -> None:
-        """Follow a pipeline that is about to run, in place of the one before.
+        """Follow a pipeline that is about to run, replacing the previous one.
 
         Args:
-            name: What to call it.
-            pipeline: Its ``snapshot`` is read.
-            frame_count: Expected frames; None draws a bar without an end.
-            pace: Says in a few words how fast it is; frames a second when omitted.
-            counts: More for machines, by name.
+            name: Name to show.
+            pipeline: The pipeline; its ``snapshot`` is read.
+            frame_count: Expected frames; None shows an indefinite bar.
+            pace: Returns the speed in a few words; frames per second when omitted.
+            counts: Returns more values for ``tell``, by name.
         """
         self.clear()
         self._job = _Job(name, frame_count, monotonic(), pace, counts)
         self.go_on(pipeline)
 
     def go_on(self, pipeline: Measured) -> None:
-        """After ``clear``, follow the last pipeline again."""
+        """Follow the last pipeline again after ``clear``."""
         job = self._job
         task = self._progress.add_task(escaped(job.name), total=job.frame_count, pace="", load="")
         self._watched = pipeline, task
 
     def fetched(self, model: str, done_bytes: int, total_bytes: int) -> None:
-        """Show how far the download of a network is, in megabytes."""
+        """Show the progress of a network's download, in megabytes."""
         label = f"fetching {model} (MB)"
         task = next((task for task in self._progress.tasks if task.description == label), None)
         task_id = task.id if task else self._progress.add_task(label, total=None, pace="", load="")
@@ -121,7 +121,7 @@ class JobProgress:
             self._progress.remove_task(task_id)
 
     def clear(self) -> None:
-        """Take the current line away, before something is printed."""
+        """Remove the current line before something is printed."""
         watched, self._watched = self._watched, None
         if watched is not None:
             self._progress.remove_task(watched[1])
@@ -189,7 +189,7 @@ class _Job(NamedTuple):
     counts: Callable[[], dict[str, int]] | None = None
 
     def paced(self, report: PipelineReport) -> str:
-        """Its speed, in a few words; that it is starting, until its first frame is done."""
+        """The speed in a few words; "starting" until the first frame is done."""
         if self.pace is not None:
             return self.pace()
         # A GPU's first video waits for kernels to be compiled: 0.0 fps would look as if nothing happened.

@@ -1,4 +1,4 @@
-"""The common part of all reports on videos, and their values: plain ones for JSON, sizes in words."""
+"""The common part of all reports on videos, and the conversion of their values for JSON and for people."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ def plain_value(value: Any) -> Any:
 
 
 def frames_in_words(count: int) -> str:
-    """``1 frame``, ``48 frames``."""
+    """Format a count: ``1 frame``, ``48 frames``."""
     return "1 frame" if count == 1 else f"{count} frames"
 
 
 def size_in_words(size_bytes: int) -> str:
-    """A file's size for people, in steps of a thousand: ``15.0 MB``, ``440 kB``."""
+    """Format a file's size in decimal units: ``15.0 MB``, ``440 kB``."""
     return f"{size_bytes / 1e6:.1f} MB" if size_bytes >= 1e6 else f"{size_bytes / 1e3:.0f} kB"
 
 
 def gib(size_bytes: float | None, *, decimals: int = 0) -> str:
-    """Memory for people: ``80 GiB``; ``memory unknown`` for None."""
+    """Format an amount of memory: ``80 GiB``; ``memory unknown`` for None."""
     return "memory unknown" if size_bytes is None else f"{size_bytes / 2**30:.{decimals}f} GiB"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenFile:
-    """One file that was written."""
+    """A written file."""
 
     path: Path
     codec: str
     size_bytes: int
     notes: tuple[str, ...] = ()
-    """What differs from the input or from what might be expected, one line each."""
+    """Differences from the input or from what might be expected, one line each."""
 
     def lines(self, *, kind: str | None = None) -> list[str]:
-        """The file for people: a line, and one for each note."""
+        """Describe the file in one line, followed by one line per note."""
         words = [*([] if kind is None else [kind]), self.codec, size_in_words(self.size_bytes)]
         return [f"{self.path}  {', '.join(words)}", *(f"  note: {note}" for note in self.notes)]
 
@@ -59,18 +59,18 @@ class VideoReport:
     corrupt_count: int = 0
     """Damaged packets and pictures of the input that were skipped."""
     notes: tuple[str, ...]
-    """Notes on what was not done or had no effect, one line each."""
+    """Notes on what was skipped or had no effect, one line each."""
     profile: str
     wall_seconds: float
     pipeline: PipelineReport
 
     @property
     def frames_per_second(self) -> float:
-        """Frames over the wall time of the whole job, opening and closing of files included."""
+        """Frames over the wall time of the whole job, including the opening and closing of files."""
         return self.frame_count / self.wall_seconds if self.wall_seconds else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON: paths as text, times in seconds."""
+        """Return plain values for JSON: paths as text, times in seconds."""
         plain: dict[str, Any] = plain_value(asdict(self))
         plain["frames_per_second"] = self.frames_per_second
         return plain

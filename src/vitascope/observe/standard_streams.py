@@ -1,4 +1,4 @@
-"""Standard input, output and error, whatever they lead to and whoever writes there, a C++ library as well."""
+"""Handles standard input, output and error, whatever they lead to and whoever writes there, even a C++ library."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from vitascope.errors import OutputError
 def outlive_readers() -> None:
     """Keep the program running if the reader of its output goes away.
 
-    What was closed leads nowhere, instead of to the next file that is opened. Standard error that cannot be written (a
-    full disk, a reader that has left) loses what it would say; the work and its exit code stay. So does standard output
-    whose reader has left; a full disk behind it is an ``OutputError``, once.
+    Closed streams lead to the null device instead of the next file that is opened. If standard error cannot be
+    written (a full disk, a reader that has left), its text is lost, but the work and its exit code stay. The same
+    holds for standard output whose reader has left; a full disk behind it raises one ``OutputError``.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
-            if os.open(os.devnull, os.O_RDWR) == number:  # the lowest that is free
+            if os.open(os.devnull, os.O_RDWR) == number:  # the lowest free number
                 os.set_inheritable(number, True)
                 setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))  # noqa: SIM115
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         buffer = getattr(stream, "buffer", None)
-        if type(getattr(buffer, "raw", buffer)) is io.FileIO:  # a console of Windows is another
+        if type(getattr(buffer, "raw", buffer)) is io.FileIO:  # Windows' console has another type
             patient = io.TextIOWrapper(
                 io.BufferedWriter(_Outliving(stream.fileno(), "w", closefd=False)),
                 encoding=stream.encoding,

@@ -1,13 +1,13 @@
-"""Metrics of running jobs as curves for TensorBoard, once a second, in event files that are written without it.
+"""Writes metrics of running jobs for TensorBoard once a second, in event files, without using its packages.
 
-A file is a row of TFRecords (https://www.tensorflow.org/tutorials/load_data/tfrecord): the length, a masked CRC-32C
-of it, the payload, a masked CRC-32C of that. Each payload is one ``Event`` of TensorBoard's event.proto, in the wire
-format of protocol buffers (https://protobuf.dev/programming-guides/encoding/).
+A file is a series of TFRecords (https://www.tensorflow.org/tutorials/load_data/tfrecord): the length, its masked
+CRC-32C, the payload, and the payload's masked CRC-32C. Each payload is one ``Event`` of TensorBoard's event.proto, in
+the wire format of protocol buffers (https://protobuf.dev/programming-guides/encoding/).
 
 The packages that write such files cost more than they save here: PyTorch's own writer needs all of ``tensorboard`` (a
-web server and gRPC), and ``tensorboardX``, small by itself, imports PyTorch wherever that is installed, which takes
-seconds before a job begins, and writes through a queue for processes whose thread outlives it. Scalars need two
-messages with six fields, and a checksum; a test reads the files back with TensorBoard's own reader.
+web server and gRPC). ``tensorboardX`` is small, but imports PyTorch if installed, which takes seconds before a job
+begins, and writes through a multiprocessing queue whose thread outlives it. Scalars need only two messages with six
+fields, and a checksum; a test reads the files back with TensorBoard's own reader.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ _CONSTANT = (
 
 
 def scalars_of(now: Readings, before: Readings, *, seconds: float) -> dict[str, float]:
-    """Values by tag: the metric's name without ``vitascope_``, and its labels.
+    """Convert readings to values by tag: the metric's name without ``vitascope_``, and its labels.
 
-    Speed and mean latency are those of the time between the two looks, percentiles those of the job so far; the rest
-    is as the exporter has it.
+    Speed and mean latency are those of the time between the two readings, percentiles those of the job so far; the
+    rest is as the exporter shows it.
 
     Args:
-        now: The newer look.
-        before: The older one.
-        seconds: Between the two, above 0.
+        now: The newer readings.
+        before: The older ones.
+        seconds: Time between the two, above 0.
     """
     frames = _count(now, _FRAMES) - _count(before, _FRAMES)
     scalars = {"frames_per_second": frames / seconds}
@@ -82,12 +82,12 @@ def scalars_of(now: Readings, before: Readings, *, seconds: float) -> dict[str, 
 class ScalarRecorder:
     """Writes metrics once a second to an event file in its own folder. A context manager.
 
-    The thread is called ``vitascope-scalars`` and is joined on leaving, which looks once more.
+    The thread is named ``vitascope-scalars`` and is joined on leaving, after one more reading.
 
     Args:
-        look: What is there now; ``JobCounts.look``.
-        folder: A folder of many runs: this one gets a folder in it, named after the time of day.
-        interval_seconds: Between two looks.
+        look: Returns the current readings; ``JobCounts.look``.
+        folder: Folder of many runs; this one gets a subfolder named after the current time.
+        interval_seconds: Time between two readings.
 
     Raises:
         OutputError: The file cannot be written.
@@ -104,15 +104,15 @@ class ScalarRecorder:
         self._watch = AtIntervals(self._record, interval_seconds, name="vitascope-scalars")
 
     def __enter__(self) -> Self:
-        """Begin to look."""
+        """Start recording."""
         self._watch.start()
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Look once more, and close the file.
+        """Record once more, and close the file.
 
         Raises:
-            OutputError: It could not be written to the end; not where the block itself failed.
+            OutputError: It could not be written completely; not raised if the block itself failed.
         """
         self._watch.end()
         failure = self._watch.failure
@@ -120,7 +120,7 @@ class ScalarRecorder:
             if failure is None:
                 try:
                     self._record()
-                except Exception as last:  # whoever leaves the block is told, once the file is closed
+                except Exception as last:  # reported to the caller once the file is closed
                     failure = last
         if failure is not None and error is None:
             raise failure
@@ -158,7 +158,7 @@ class EventFile(Closing):
     """An open event file. A context manager; every call reaches the disk.
 
     Args:
-        folder: Made where it is missing; TensorBoard calls it a run.
+        folder: Created if missing; TensorBoard calls it a run.
 
     Raises:
         OutputError: The file cannot be written.
@@ -176,16 +176,16 @@ class EventFile(Closing):
         self._write(_number(1, began) + _field(3, _FILE_VERSION.encode()))
 
     def close(self) -> None:
-        """Close the file; nothing is left to write."""
-        with suppress(OSError):  # what a full disk refused was said when it was written
+        """Close the file; everything has been written already."""
+        with suppress(OSError):  # a full disk was reported during writing
             self._file.close()
 
     def add(self, scalars: Mapping[str, float], *, step: int, wall_seconds: float) -> None:
-        """Write values of one moment.
+        """Write the values of one moment.
 
         Args:
-            scalars: By tag; TensorBoard groups tags by what stands before the first ``/``. Kept as float32.
-            step: Place on the axis of steps.
+            scalars: Values by tag; TensorBoard groups tags by the part before the first ``/``. Kept as float32.
+            step: Position on the axis of steps.
             wall_seconds: Seconds since 1970, UTC.
 
         Raises:
@@ -209,7 +209,7 @@ class EventFile(Closing):
 
 
 def run_folder(folder: Path) -> Path:
-    """Name a new folder for one run inside a folder of runs, after the time of day."""
+    """Name a new folder for one run inside a folder of runs, after the current time."""
     name = time.strftime("%Y%m%d-%H%M%S")
     candidates = (folder / (name if n == 1 else f"{name}-{n}") for n in count(1))
     return next(path for path in candidates if not path.exists())
@@ -234,7 +234,7 @@ def _crc_table() -> tuple[int, ...]:
 
 
 def _masked_crc(data: bytes) -> bytes:
-    """Rotated and shifted, because a checksum of data that holds checksums is a bad one."""
+    """Rotate and shift a checksum, since a checksum over data that contains plain checksums is weak."""
     crc = crc32c(data)
     return struct.pack("<I", ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF)
 
@@ -244,7 +244,7 @@ def _key(number: int, wire_type: int) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """Seven bits in each byte, the lowest first."""
+    """Encode seven bits per byte, the lowest first."""
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)

@@ -31,25 +31,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one planned video: exactly one of a report, an error, or neither (it was done already)."""
+    """Result of one planned video: a report, an error, or neither if it was already done."""
 
     planned: PlannedVideo
     report: SegmentReport | None = None
     error: VitascopeError | None = None
     note: str | None = None
-    """What the user should know of one that was done already."""
+    """A note on a video that was already done."""
     knows_settings: bool = True
-    """False for one that was done already, with settings that nobody remembers."""
+    """False for a video that was already done with unknown settings."""
 
     @property
     def status(self) -> Literal["done", "skipped", "failed"]:
-        """In one word."""
+        """The result in one word."""
         if self.error is not None:
             return "failed"
         return "skipped" if self.report is None else "done"
 
     def to_dict(self) -> dict[str, Any]:
-        """For machines: ``input`` and ``status``, and the report's own values or the ``error`` in one line."""
+        """The result for JSON: ``input``, ``status``, and the report's values or the ``error`` in one line."""
         if self.error is not None:
             return failure_to_dict(self.planned.video, self.error)
         fields = {} if self.report is None else self.report.to_dict()
@@ -59,7 +59,7 @@ class Outcome:
 
 
 def failure_to_dict(video: str | PathLike[str], error: VitascopeError) -> dict[str, Any]:
-    """What ``Outcome.to_dict`` gives for a video that failed, also before anything was planned for it."""
+    """The result for JSON of a video that failed, possibly before it was planned."""
     return {"input": str(video), "status": "failed", "error": one_line(error)}
 
 
@@ -72,19 +72,19 @@ def plan_batch(
     preview: Path | None = None,
     settings_files: Sequence[Path] = (),
 ) -> list[PlannedVideo]:
-    """Find the inputs and name their outputs. Opens nothing but where a player's name for a file says what it is.
+    """Find the inputs and name their outputs. Opens a video only if a VR player's file name depends on its content.
 
     Args:
         inputs: Videos, images, folders, globs and image patterns.
-        out: A file or a folder, see ``plan_outputs``. What lies in it is no input when it lies below one.
-        settings: They say what to write, and what else is read.
-        recursive: Look into folders of folders.
-        preview: Where to write a contact sheet; of several videos each gets its name appended.
-        settings_files: Where settings were read from: they are not written over.
+        out: A file or a folder, see ``plan_outputs``. If it lies below an input folder, its files are not inputs.
+        settings: The run's settings.
+        recursive: Search subfolders, too.
+        preview: Path of a contact sheet; with several videos, each video's name is appended.
+        settings_files: Files that settings were read from; outputs may not replace them.
 
     Raises:
-        InputError: An input does not exist, or gives no video.
-        UsageError: The outputs would clash with one another, or with what is read.
+        InputError: An input does not exist, or contains no video.
+        UsageError: The outputs would clash with each other, or with files that are read.
     """
     wanted = settings.output
     videos = find_videos(inputs, recursive=recursive, exclude=path_of(out))
@@ -94,10 +94,10 @@ def plan_batch(
 
 
 def refuse_closed_outputs(planned: Sequence[PlannedVideo]) -> None:
-    """Refuse a run as a whole of which no output could be created.
+    """Refuse a run if none of its outputs can be created.
 
     Raises:
-        OutputError: None could be: their folder may not be written, as a rule.
+        OutputError: None can be, usually because the folder is not writable.
     """
     refusals = []
     for path in (path for plan in planned for _, path in plan.outputs):
@@ -124,21 +124,21 @@ def segment(
 
     Args:
         video: Any video that FFmpeg reads, an image, or a folder of images.
-        out: Where to write; the suffix chooses the container. Several kinds get suffixes.
+        out: The output; its suffix sets the container. With several kinds, the kind is appended to the name.
         profile: ``fast``, ``balanced`` (default) or ``quality``.
         output: What to write: ``mask``, ``key`` (default), ``cutout``, ``alpha``, ``blur``, ``replace``, ``overlay``,
             ``packed-alpha``.
         settings: More settings by dotted key, for example ``{"edges.feather_px": 1.5}``.
-        preview: Where to write a contact sheet (PNG).
+        preview: Path of a contact sheet (PNG) to write.
 
     Returns:
-        What was written, how fast, and with what.
+        A report of what was written, how fast, and with which network.
 
     Raises:
-        VitascopeError: Its subclass says what went wrong, see ``vitascope.errors``; nothing is left half-written.
+        VitascopeError: A subclass tells what failed, see ``vitascope.errors``; no incomplete output is left.
     """
     given: Any = settings or {}
-    if output is not None and isinstance(given, Mapping):  # what is none, loading refuses
+    if output is not None and isinstance(given, Mapping):  # load_settings refuses other types
         given = {**given, "output.kinds": output}
     loaded = load_settings(profile=profile, flags=given)
     wanted = loaded.settings.output
@@ -156,10 +156,10 @@ def segment(
 
 
 def _only_video(video: Path) -> FoundVideo:
-    """A folder is one video when it holds the pictures of one and nothing else, as it is for the command."""
+    """The single input of ``segment``; a folder counts as one if it holds the images of one video and nothing else."""
     found = [FoundVideo(video, Path(video.name))]
     if video.is_dir():
-        with suppress(InputError):  # it holds neither: opening it says so
+        with suppress(InputError):  # opening the folder reports the error
             found = find_videos([video], recursive=False)
     if len(found) > 1 or (video.is_dir() and found[0].path.suffix.lower() in VIDEO_SUFFIXES):
         names = ", ".join(one.path.name for one in found[:3])
@@ -177,18 +177,18 @@ def segment_all(
     on_start: Callable[[PlannedVideo, Started], object] | None = None,
     on_queue: Callable[[FilmQueue], object] | None = None,
 ) -> Iterator[Outcome]:
-    """Segment videos one after another, or by several processes many at once, giving each outcome as it comes.
+    """Segment videos one after another, or many at once in several processes, yielding each outcome as it is ready.
 
     Args:
-        segmenter: Does the work.
+        segmenter: The open segmenter.
         planned: Inputs and outputs.
-        resume: Leave out videos whose outputs all exist and are the stretch that is wanted now, and go on with the
-            stretches that earlier runs left of others.
+        resume: Skip videos whose outputs all exist and cover the requested part, and continue with stretches that
+            earlier runs left of the others.
         on_start: Called when a video's files are open.
-        on_queue: Told the queue of several videos before it begins, where several processes share it.
+        on_queue: Called with the queue before it starts, if several processes share several videos.
 
     Raises:
-        UsageError: The outputs would clash with one another, or with what is read; nothing was opened yet.
+        UsageError: The outputs would clash with each other, or with files that are read; nothing was opened yet.
     """
     refuse_clashes(planned, settings=segmenter.settings)
     if segmenter.shares_many and len(planned) > 1:
@@ -211,7 +211,7 @@ def segment_all(
             remember_finished(plan, segmenter.settings, made_with=made_with)
             yield Outcome(plan, report)
         except VitascopeError as error:
-            let_go(error)  # the next video needs the memory
+            let_go(error)  # frees memory for the next video
             yield Outcome(plan, error=error)
 
 
@@ -227,7 +227,7 @@ def _by_all(
     on_start: Callable[[PlannedVideo, Started], object] | None,
     on_queue: Callable[[FilmQueue], object] | None,
 ) -> Iterator[Outcome]:
-    """Videos that several processes share, as they end."""
+    """Segment videos in several processes, yielding each outcome as it is ready."""
     left = []
     for plan in planned:
         if resume and is_finished(plan, segmenter.settings):

@@ -23,22 +23,23 @@ _FRAMES_PER_CALL, _LEAST_FOR_THROUGHPUT = 16, 8
 _BATCH_KEYS = ("model.batch_size", "pipeline.stages.inference.batch_size")
 _MEMORY_SHARE_OF_BATCH = 0.05
 _DRAWN_BYTES_PER_SAMPLE, _MOST_DRAWN_BYTES = 100, 512 << 20
-"""Memory for fitting a plain matte to its picture, in bytes per sample of the network's picture (97 by tracemalloc);
-and the maximum for all threads together."""
-# One hardware decoder is slower than everything behind it from 4K on. Each session keeps a group of pictures waiting.
-# More samples than these, how many sessions, and how much of the GPU's memory must be allowed.
+"""Memory for fitting a plain matte to its frame, in bytes per sample of the network's input (97 measured with
+tracemalloc), and the maximum for all threads together."""
+# From 4K on, one hardware decoder is slower than all later stages. Each session holds a group of pictures in memory.
+# For frames with more samples than the first number: the sessions, and the GPU memory that must be available.
 _SESSIONS = ((4096 * 2304, 4, 22 << 30), (2560 * 1600, 3, 8 << 30))
 _LEAST_BYTES, _LEAST_FRAMES, _FRAMES_OF_A_SESSION, _BATCHES_IN_FLIGHT = 1_200_000_000, 48, 52, 3
-"""Minimum use of GPU memory by a run: CUDA, kernels and network; frames in the decoder and on their way; those of each
-further decoder; and batches that wait or are drawn. See ``benchmarks/results/vram_limit_cuda.json``: less than was
-measured there with a limit, so that no GPU is excluded on which a run would succeed."""
+"""Minimum GPU memory of a run: bytes for CUDA, kernels and the network; frames in the decoder and in the pipeline;
+frames of each further decoder; and batches that wait or are being drawn. Lower than what
+``benchmarks/results/vram_limit_cuda.json`` measured with a limit, so that no GPU is refused on which a run would
+succeed."""
 
 
 def open_streams(device: Device, settings: Settings) -> JobStreams | None:
     """The streams of a run on a GPU; None on a CPU."""
     if device.kind == "cpu":
         return None
-    from vitascope.gpu.streams import JobStreams  # of no use without a GPU
+    from vitascope.gpu.streams import JobStreams  # imported here: needs a GPU
 
     return JobStreams(
         device,
@@ -68,13 +69,13 @@ def frames_per_call(
 ) -> int:
     """Consecutive frames per call: the requested number; else the profile's, and on a GPU as many as fill it.
 
-    ``performance.mode`` takes one for latency, and for throughput 8 to 16 where nobody asked for a number.
+    In latency mode one; in throughput mode at least 8, unless a number was requested.
 
     Args:
         loaded: The run's settings.
         info: The video.
-        streams: Of the GPU; None on a CPU.
-        picture_bytes: What the network is shown of a frame; 0 where that is not known yet.
+        streams: The GPU's streams; None on a CPU.
+        picture_bytes: Bytes of the network's input per frame; 0 if not known yet.
     """
     settings = loaded.settings
     if settings.performance.mode == "latency":
@@ -95,9 +96,9 @@ def decoder_sessions(
     """Hardware decoders that share a video; 1 on a CPU.
 
     Args:
-        settings: Of this process.
+        settings: This process's settings.
         video: The video; its headers are read.
-        streams: Of the GPU; None on a CPU.
+        streams: The GPU's streams; None on a CPU.
         gpu_processes: Number of processes that share the GPU, including this one. Each takes its share of the decoders
             and of memory.
     """
@@ -107,12 +108,12 @@ def decoder_sessions(
     if wanted != "auto":
         return wanted
     size = read_headers(video).size
-    if settings.performance.mode == "latency" or size is None:  # images are no work for a hardware decoder
+    if settings.performance.mode == "latency" or size is None:  # hardware decoders do not read images
         return 1
     for samples, count, memory in _SESSIONS:
         if prod(size) > samples:
             own_bytes = streams.allowed_bytes()
-            if settings.gpu.memory_fraction is None:  # else it is this process's own
+            if settings.gpu.memory_fraction is None:  # otherwise it is this process's alone
                 own_bytes //= gpu_processes
             own_count = ceil(count / gpu_processes)
             return own_count if own_bytes * count >= memory * own_count else 1
@@ -122,17 +123,17 @@ def decoder_sessions(
 def session_buffer_bytes(
     settings: Settings, *, streams: JobStreams | None, gpu_processes: int = 1
 ) -> int | None:
-    """Memory for waiting pictures of several hardware decoders, within ``gpu.max_vram_usage``.
+    """Memory for decoded frames that wait in several hardware decoders, within ``gpu.max_vram_usage``.
 
     Args:
-        settings: Of this process.
-        streams: Of the GPU; None on a CPU, where the reader knows what is sensible.
+        settings: This process's settings.
+        streams: The GPU's streams; None on a CPU, where the reader has its own default.
         gpu_processes: As in ``decoder_sessions``.
     """
     if streams is None:
         return None
     total = streams.total_bytes()
-    # What this process holds in reserve it gives up as others, decoders among them, take memory.
+    # This process's reserve counts as free: it shrinks when others, such as the decoders, need memory.
     free = total - streams.used_bytes() + streams.budget.reserved_bytes
     room = gpu_room_bytes(settings, total, free_bytes=free, processes=gpu_processes)
     return max(device_buffer_bytes(room), 1)
@@ -144,9 +145,9 @@ def gpu_bytes_needed(
     """The minimum GPU memory for a run; batches and decoders are fitted to the rest.
 
     Args:
-        loaded: Settings of the run; numbers of decoders and of frames that somebody asked for are kept to.
-        size: (height, width) of the video; None where there is none yet.
-        sample_bytes: Bytes of one of its samples.
+        loaded: Settings of the run; requested numbers of decoders and frames are respected.
+        size: (height, width) of the video; None if not known yet.
+        sample_bytes: Bytes per sample of the video.
     """
     if size is None:
         return _LEAST_BYTES
@@ -164,10 +165,10 @@ def gpu_room_bytes(
     """GPU memory that a process may use.
 
     Args:
-        settings: The process's own.
+        settings: The process's settings.
         total_bytes: Memory of the GPU.
-        free_bytes: What nobody uses, or did before the run; all when omitted.
-        processes: That share the GPU.
+        free_bytes: Memory that is free, now or before the run; by default all.
+        processes: Number of processes that share the GPU.
     """
     used = 0 if free_bytes is None else max(total_bytes - free_bytes, 0)
     room = max(int(settings.gpu.max_vram_usage * total_bytes) - used, 0) // processes
@@ -185,9 +186,9 @@ class Parallelism:
     """Numbers of threads within one process. They never change the order of frames."""
 
     prepare_threads: int = 1
-    """Threads that prepare the network's pictures on the CPU."""
+    """Threads that prepare the network's input on the CPU."""
     prepare_streams: int = 1
-    """CUDA streams that prepare them on a GPU, one batch each in turn."""
+    """CUDA streams that prepare it on a GPU, used in turn, one batch each."""
     batches_ahead: int = 2
     """Maximum batches per thread or stream that wait for the network."""
     draw_threads: int = 1
@@ -212,9 +213,9 @@ def parallelism_of(settings: Settings, *, network_samples: int = 1) -> Paralleli
     """The parallelism requested by the settings.
 
     Args:
-        settings: The run's.
-        network_samples: Height times width of what the network sees of a frame, all eyes. Where nobody asked for a
-            number of threads that draw, there are as many as its pictures leave memory for.
+        settings: The run's settings.
+        network_samples: Samples of the network's input per frame, for all eyes. Unless a number of drawing threads
+            was requested, memory for pictures of this size limits it.
     """
     stages = settings.pipeline.stages
     room = max(_MOST_DRAWN_BYTES // (_DRAWN_BYTES_PER_SAMPLE * network_samples), 1)
@@ -222,7 +223,7 @@ def parallelism_of(settings: Settings, *, network_samples: int = 1) -> Paralleli
         prepare_threads=max(settings.model.num_workers, 1),
         prepare_streams=stages.preprocess.cuda_streams,
         batches_ahead=settings.model.prefetch_factor,
-        # Each holds a frame, so no more of them than may wait in a queue.
+        # Each thread holds a frame, so there are no more threads than frames that may wait in a queue.
         draw_threads=stages.postprocess.threads
         or min(available_cores(), settings.processing.max_queue_size, room),
     )
@@ -232,7 +233,7 @@ def notes_on_parallelism(loaded: LoadedSettings, *, stays_on_gpu: bool, is_share
     """Notes on settings of threads, streams and processes that had no effect, one line each.
 
     Args:
-        loaded: Settings, and where they came from.
+        loaded: Settings and their origins.
         stays_on_gpu: Frames were prepared and drawn on a GPU.
         is_shared: Several processes shared the video.
     """
@@ -254,14 +255,14 @@ def notes_on_parallelism(loaded: LoadedSettings, *, stays_on_gpu: bool, is_share
 
 
 def suited_to_device(loaded: LoadedSettings, store: ModelStore) -> LoadedSettings:
-    """Use rvm for the profile ``fast`` on a GPU, if it was fetched: the profile's own network runs on the CPU, slower.
+    """Switch the profile ``fast`` to rvm on a GPU, if rvm was fetched: the profile's own network runs on the CPU.
 
-    A network and a threshold that the user chose stay. A cluster counts as GPUs only where one was requested: all its
-    machines take the same network, and this one's devices say nothing of theirs.
+    A network or threshold that the user chose stays. A cluster counts as GPUs only if a GPU was requested: all its
+    machines use the same network, and this machine's devices say nothing about theirs.
 
     Args:
-        loaded: Settings of a run; they come back as they are without a GPU, and with another profile.
-        store: The store of networks. Nothing is fetched: ``fast`` works offline.
+        loaded: Settings of a run; returned unchanged without a GPU, and for other profiles.
+        store: The store of networks. Nothing is downloaded: ``fast`` works offline.
 
     Raises:
         DeviceError: A requested GPU is missing.

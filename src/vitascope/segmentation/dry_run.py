@@ -1,4 +1,4 @@
-"""Explains what a run would do, without doing it: ``--dry-run``."""
+"""Explain what a run would do, without doing it (``--dry-run``)."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class Estimate:
     """Time and size of a run, estimated from a trial on its first frames."""
 
     frames: int
-    """Frames of the trial."""
+    """Number of frames in the trial."""
     wall_seconds: float
     nbytes: int
-    """Bytes of all outputs."""
+    """Size of all outputs."""
 
     def in_words(self) -> str:
         """``0:01:30 and 12 MB``."""
@@ -57,23 +57,23 @@ class Explanation:
     """The network, and whether it is on this machine: ``rvm (would be downloaded), else selfie``."""
     encodings: tuple[Encoding, ...]
     skipped: bool
-    """True when every output exists and only missing ones were asked for."""
+    """True if only missing outputs were requested, and every one exists."""
     stretch_seconds: float | None
-    """How much of the video is wanted; None where its length is not known."""
+    """Length of the requested part; None if unknown."""
     estimate: Estimate | None = None
-    """From a trial; None where none was made."""
+    """From a trial; None if none was made."""
     note: str | None = None
-    """What the user should know of one that is done already."""
+    """A note on a video that is already done."""
 
     def lines(self) -> list[str]:
-        """For people."""
+        """The explanation as lines of text."""
         info = self.info
         seconds = "unknown length" if info.duration_seconds is None else f"{info.duration_seconds:.1f} s"
         if self.stretch_seconds is not None and self.stretch_seconds != info.duration_seconds:
             seconds = f"{self.stretch_seconds:.1f} s of {seconds}"
         pace = f"{float(info.average_frame_rate):.3f} fps, {seconds}, "
         if info.container == "images" and info.frame_count_estimate == 1:
-            pace = ""  # a photograph
+            pace = ""  # a single photo
         head = (
             f"{info.path}: {info.width}x{info.height} {info.codec} {info.format.name}, {pace}"
             f"{self.vr.in_words()}, network {self.model}"
@@ -98,7 +98,7 @@ class Explanation:
         return lines
 
     def to_dict(self) -> dict[str, Any]:
-        """For machines."""
+        """The explanation as plain values for JSON."""
         return {
             "input": str(self.info.path),
             "status": "skipped" if self.skipped else "planned",
@@ -133,7 +133,7 @@ class Refusal:
     error: VitascopeError
 
     def to_dict(self) -> dict[str, Any]:
-        """For machines."""
+        """The error as plain values for JSON."""
         return {"input": str(self.planned.video), "status": "failed", "error": one_line(self.error)}
 
 
@@ -147,19 +147,19 @@ def explain_all(
 ) -> Iterator[Explanation | Refusal]:
     """Explain for each video what ``Segmenter.write`` would do, or why it would fail before the first frame.
 
-    Reads headers and the first picture; fetches and writes nothing, but for ``try_with``.
+    Reads headers and the first frame. Downloads and writes nothing, except for the trial of ``try_with``.
 
     Args:
         planned: Inputs and outputs.
-        settings: The run's.
-        resume: Leave out those whose outputs exist.
+        settings: The run's settings.
+        resume: Skip videos whose outputs exist.
         store: The store of networks; by default the user's own.
-        try_with: The run's settings, with which some frames of a video are tried for an estimate, in a temporary
-            folder, once for all that are alike; nothing is tried when omitted, or where the network would have to be
-            fetched.
+        try_with: The run's settings, to estimate time and size from a trial on the first frames, in a temporary
+            folder. Videos of the same kind share one trial; there is none if this is omitted, or if the network would
+            have to be downloaded.
 
     Raises:
-        VitascopeError: The whole run would fail: the device, the network or the background is not available.
+        VitascopeError: The whole run would fail, because the device, the network or the background is not available.
     """
     model = _foresee(settings, store)
     tried: dict[str, _Trial | None] = {}
@@ -177,7 +177,7 @@ def explain_all(
 
 
 def total_in_words(explained: Sequence[Explanation | Refusal]) -> str:
-    """Time and size of a whole run, in one line."""
+    """Time and size of a whole run, as one line."""
     wanted = [item for item in explained if isinstance(item, Explanation) and not item.skipped]
     videos = [item for item in wanted if item.info.container != "images"]
     estimates = [item.estimate for item in wanted if item.estimate is not None]
@@ -201,7 +201,7 @@ def total_in_words(explained: Sequence[Explanation | Refusal]) -> str:
 
 
 def _foresee(settings: Settings, store: ModelStore | None) -> str:
-    """Check what all videos of a run share; the network in words."""
+    """Check what all videos of a run share; returns the network in words."""
     check_kinds(settings.output.kinds, settings.output)
     refuse_missing_gpus(settings)
     select_device(settings.gpu.device, index=settings.gpu.device_id)
@@ -218,7 +218,8 @@ def _explain(planned: PlannedVideo, settings: Settings, *, model: str, resume: b
         refuse_unwritable(path)
     vr = vr_of(info, settings.video)
     if vr.layout is not StereoLayout.MONO or vr.projection is not Projection.FLAT:
-        # Boxes, name or flags are enough for a run to begin; pictures, which a try waits for, may contradict them.
+        # Boxes, name or flags are enough for a run to start; the frames may contradict them, and here there is time
+        # to look.
         vr = vr_of(info, settings.video, always_looks=True)
     refuse_packed_input(info, vr)
     if any(kind == "packed-alpha" for kind, _ in planned.outputs):
@@ -258,17 +259,17 @@ def _explain(planned: PlannedVideo, settings: Settings, *, model: str, resume: b
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """What the first frames of a video took."""
+    """Time and size of a trial on the first frames of a video."""
 
     seconds: float
-    """Length of the stretch."""
+    """Length of the part."""
     frames: int
     wall_seconds: float
     nbytes: int
 
 
 def _estimate(explained: Explanation, trial: _Trial | None) -> Estimate | None:
-    """What a video takes, by the trial of one that is alike."""
+    """Scale the trial of a similar video to this one."""
     if trial is None or explained.stretch_seconds is None:
         return None
     times_longer = explained.stretch_seconds / trial.seconds
@@ -276,7 +277,7 @@ def _estimate(explained: Explanation, trial: _Trial | None) -> Estimate | None:
 
 
 def _what_sets_the_pace(explained: Explanation) -> str:
-    """Equal for videos of which a second takes as long, and as many bytes."""
+    """A key that is equal for videos that take the same time and bytes per second."""
     info = explained.info
     outputs = [(kind, path.suffix) for kind, path in explained.planned.outputs]
     kind = (info.container == "images", info.codec, info.source_format, info.duration_seconds is None)
@@ -285,7 +286,7 @@ def _what_sets_the_pace(explained: Explanation) -> str:
 
 
 def _tried(explained: Explanation, loaded: LoadedSettings, store: ModelStore | None) -> _Trial | None:
-    """Run the first frames of a video into a temporary folder; None where the length is not known."""
+    """Run the first frames of a video into a temporary folder; None if its length is unknown."""
     seconds, video = explained.stretch_seconds, loaded.settings.video
     if seconds is None or explained.info.container == "images":
         return None
@@ -298,7 +299,7 @@ def _tried(explained: Explanation, loaded: LoadedSettings, store: ModelStore | N
         ]
         try:
             report = segmenter.write(explained.planned.video, outputs)
-        except KeyboardInterrupt as error:  # it tells what it kept, which goes with the folder
+        except KeyboardInterrupt as error:  # its message names files that go with the folder
             raise KeyboardInterrupt from error
     written = sum(output.size_bytes for output in report.outputs)
     return _Trial(length, report.frame_count, report.pipeline.wall_seconds, written)

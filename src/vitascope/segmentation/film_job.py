@@ -27,7 +27,7 @@ class FilmJob(ABC):
 
     Args:
         matting: The matting of this video.
-        renderer: Draws the outputs; without any if a run only wants alpha.
+        renderer: Draws the outputs; has none if a run only wants alpha.
         limits: Limits of the queues between stages.
         parallelism: Threads and streams before and after the network.
         notes: Notes for the user, one line each; the job appends to it.
@@ -51,7 +51,7 @@ class FilmJob(ABC):
 
     @property
     def network_input(self) -> NetworkInput:
-        """The input of the network."""
+        """Size and type of the network's input."""
         return self.matting.network_input
 
     @property
@@ -61,7 +61,7 @@ class FilmJob(ABC):
 
     @property
     def cut_pts(self) -> Sequence[int]:
-        """Pts of the frames that started a new shot, so far."""
+        """Times (pts) of the frames that began a new shot, so far."""
         return self.matting.cut_pts
 
     @property
@@ -82,11 +82,11 @@ class FilmJob(ABC):
         draws: Callable[[Frame], bool] = every_frame,
         on_device: bool = False,
     ) -> list[Stage]:
-        """The stages between decoder and encoder; they take frames and give ``Rendered`` in the host's memory.
+        """The stages between decoder and encoder; they take frames and return ``Rendered`` in host memory.
 
         Args:
-            wants_alpha: Called with a frame's index; True if alpha and the frame itself are needed, too.
-            draws: False for a frame that is not drawn, but only updates the memory of network and smoother.
+            wants_alpha: Called with a frame's index; True to return alpha and the frame, too.
+            draws: False for a frame that only updates the state of network and smoother.
             on_device: Yield ``PicturesOnGpu`` instead, without copying to the host.
 
         Raises:
@@ -95,7 +95,7 @@ class FilmJob(ABC):
 
     @abstractmethod
     def gpu_report(self) -> GpuReport | None:
-        """Time and memory of the GPU; None on the CPU."""
+        """Time and memory of the GPU; None for a job on the CPU."""
 
     @property
     def shows_people(self) -> bool:
@@ -116,7 +116,7 @@ class FilmJob(ABC):
 
 
 class CpuJob(FilmJob):
-    """Mattes and composites on the CPU. The network may be on a GPU: only small pictures go there.
+    """Mattes and composites on the CPU. The network may run on a GPU; then only its small input is copied there.
 
     Args:
         matting: As for ``FilmJob``.
@@ -145,7 +145,7 @@ class CpuJob(FilmJob):
 
     @property
     def slowest_to_begin(self) -> str | None:
-        """The network: its memory settles on the first frame, and all cores compute it."""
+        """The network: it runs repeatedly on the first frame, on all cores, until its state settles."""
         return "infer"
 
     def stages(
@@ -175,7 +175,7 @@ class CpuJob(FilmJob):
             ),
         ]
         if self._limits.overflow == "drop_oldest":
-            # Live, pictures made ahead of the network would mostly be dropped, and take its time.
+            # Live, input prepared ahead would mostly be dropped, and would take time from the network.
             matted = [
                 Map(
                     "infer",
@@ -196,7 +196,7 @@ class CpuJob(FilmJob):
         ]
 
     def gpu_report(self) -> GpuReport | None:
-        """None: no GPU draws."""
+        """None: nothing is drawn on a GPU."""
         return None
 
     def _infer(self, batches: Sequence[Batch]) -> list[Matted]:
@@ -211,26 +211,26 @@ class CpuJob(FilmJob):
 
 
 class _Inferring:
-    """Frames gathered for calls of the network; what waits for more is done in the end."""
+    """Gathers frames for calls of the network; ``flush`` sends the rest."""
 
     def __init__(
         self, infer: Callable[[Sequence[Batch]], list[Matted]], rest: Callable[[], list[Matted]], *, size: int
     ) -> None:
-        # Nobody waits for the second picture to see the first.
+        # The first frame goes alone, so that it is not delayed by the second.
         self._batched = Batched(infer, size=size, first_size=1)
         self._rest = rest
 
     def accumulate(self, batch: Batch, /) -> Iterable[Matted]:
-        """Take one picture; mattes when there are enough."""
+        """Take one frame; returns mattes when a call was full."""
         return _handed_on([*self._batched.accumulate(batch)])
 
     def flush(self) -> Iterable[Matted]:
-        """All that is left."""
+        """The mattes of all remaining frames."""
         return _handed_on([*self._batched.flush(), *self._rest()])
 
 
 def _handed_on(matted: list[Matted]) -> Iterator[Matted]:
-    """Give all in order, and hold none that was given: once drawn, each has colours beside its matte."""
+    """Yield all in order without keeping references: once drawn, a frame holds colours beside its matte."""
     matted.reverse()
     while matted:
         yield matted.pop()

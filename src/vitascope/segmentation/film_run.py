@@ -6,8 +6,8 @@ A ``FilmRunner`` holds what the runs of one process share: its device and the op
     frames ──> decode ──> the job's stages ──> a sink, or the caller
                           (on the CPU or the GPU)
 
-Writing files, streaming to Python, making stretches for another process, and benchmarks differ only in the
-frames that go in and in what takes the pictures at the end.
+Files, streams to Python, stretches made for another process, and benchmarks differ only in the frames that go in and
+in the last stages.
 """
 
 from __future__ import annotations
@@ -97,29 +97,30 @@ class FrameAndAlpha(NamedTuple):
     """One step of a stream."""
 
     frame: Frame
-    """The picture in its native planes."""
+    """The frame, in its own planes."""
     alpha: Plane
-    """uint8 [H, W] 0..255 for 8-bit video, uint16 0..65535 for deeper video: 0 is background, full scale is person."""
+    """uint8 [H, W], 0 to 255, for 8-bit video; uint16, 0 to 65535, for deeper video. 0 is background, full scale is
+    person."""
 
 
 class Started(NamedTuple):
     """Information for a progress display, once the files are open."""
 
     pipeline: Interruptible
-    """``snapshot()`` tells how far it is; ``interrupt()`` ends it as Ctrl-C does."""
+    """``snapshot()`` returns the progress; ``interrupt()`` ends the run as Ctrl-C does."""
     expected_frame_count: int | None
-    """None when the input does not say."""
+    """None if the input does not say."""
     doubts: tuple[str, ...] = ()
-    """What the user should look at before the run is through, one line each."""
+    """Doubts about the input that the user should check early, one line each."""
     is_scan: bool = False
-    """True for the look for people before the run itself."""
+    """True for the search for people that precedes the run."""
 
 
 class FilmRunner(Closing):
     """Runs videos, one at a time, through one network on one device, in this process. A context manager.
 
     Args:
-        loaded: Settings, for a device of this process.
+        loaded: Settings of a run on a device of this process.
         store: The store of networks.
         keeps_mattes: False if frames are not counted from the start of the video, so that the cache of mattes cannot be
             used.
@@ -149,8 +150,8 @@ class FilmRunner(Closing):
         self._salient: SalientObjects | None = None
         self.device = select_device(settings.gpu.device, index=settings.gpu.device_id)
         self.streams = open_streams(self.device, settings)
-        # OpenCV splits a frame over its own threads; stages overlap instead, so one is enough for each. The setting is
-        # the process's; close() gives it back.
+        # Stages run in parallel, so one OpenCV thread each is enough. The number is global to the process; close()
+        # restores it.
         self._opencv_threads = cv2.getNumThreads()
         cv2.setNumThreads(1)
         try:
@@ -164,7 +165,7 @@ class FilmRunner(Closing):
             raise
 
     def close(self) -> None:
-        """Free the networks, and give OpenCV its threads back."""
+        """Free the networks, and restore OpenCV's threads."""
         self.chosen.network.close()
         if self._salient is not None:
             self._salient.close()
@@ -175,11 +176,11 @@ class FilmRunner(Closing):
         """The network that finds held objects: opened on first use, and kept for later videos.
 
         Raises:
-            ModelError: Its network cannot be had.
+            ModelError: The network is not available.
             EngineError: The engine cannot load it.
         """
         if self._salient is None:
-            from vitascope.models.finders import SalientObjects  # takes 0.15 s, and hardly any film needs it
+            from vitascope.models.finders import SalientObjects  # takes 0.15 s, and few videos need it
 
             threads = self.settings.processing.num_threads
             self._salient = SalientObjects(self.store.pull("isnet"), threads=threads)
@@ -194,7 +195,7 @@ class FilmRunner(Closing):
         self.loaded, self.settings = loaded, loaded.settings
 
     def _give_back(self) -> None:
-        """What is the process's: limits of the GPU's memory, and OpenCV's threads."""
+        """Restore what is global to the process: limits of GPU memory, and OpenCV's threads."""
         if self.streams is not None:
             self.streams.close()
         cv2.setNumThreads(self._opencv_threads)
@@ -243,7 +244,7 @@ class FilmRunner(Closing):
                 threads=threads,
                 alone=len(outputs) == 1,
                 hardware=hardware_for(self.settings.gpu, output_count=len(outputs)),
-                # Frames of a GPU come faster than one encoder on the CPU takes them.
+                # A GPU delivers frames faster than one CPU encoder takes them.
                 parallel_encoders=1 if self.streams is None else "auto",
                 device_id=self.settings.gpu.device_id,
             )
@@ -254,7 +255,7 @@ class FilmRunner(Closing):
         """Matte a video, frame by frame, in order; see ``Segmenter.stream``."""
         with self.open_video(video) as reader, FilmRun(self, reader, [], keeps_mattes=True) as film:
             source = FramesUntilDamage(reader)
-            # Somebody waits for the first frame; of a file, for the last.
+            # A stream's caller waits for the first frame, a file's user for the last.
             pipeline = film.pipeline(
                 source, wants_alpha=lambda _: True, first_frame_soon=True, on_device=device_arrays
             )
@@ -263,14 +264,14 @@ class FilmRunner(Closing):
                 closing(self._on_callers_stream(made) if device_arrays else made) as rendered,
             ):
                 for step in rendered:
-                    assert step.source is not None  # wants_alpha says yes to every frame
+                    assert step.source is not None  # wants_alpha is True for every frame
                     assert step.alpha is not None
                     yield FrameAndAlpha(step.source, step.alpha)
             source.raise_damage()
             film.job.keep_mattes(is_whole=True)
 
     def _on_callers_stream(self, steps: Iterable[PicturesOnGpu]) -> Generator[Rendered, None, None]:
-        from vitascope.segmentation.gpu_job import on_callers_stream  # of no use without a GPU
+        from vitascope.segmentation.gpu_job import on_callers_stream  # imported here: needs a GPU
 
         return on_callers_stream(steps, device=self.device.index)
 
@@ -292,7 +293,7 @@ class FilmRunner(Closing):
         """
         outputs, preview = planned.outputs, planned.preview
         if preview is not None:
-            refuse_unwritable(preview)  # before an hour of work, not after it
+            refuse_unwritable(preview)  # fail now, not after an hour of work
         with ExitStack() as stack:
             reader = stack.enter_context(self.open_video(planned.video))
             encodings = self.encodings(reader, outputs)
@@ -338,7 +339,7 @@ class FilmRunner(Closing):
             profiled = beside_files(written, partial(profile.save, measured))
             if sheet is not None:
                 beside_files(written, sheet.save)
-        give_back_free_memory()  # else what the next video opens comes to lie among it
+        give_back_free_memory()  # otherwise the next video's memory is allocated among the freed blocks
         return SegmentReport(
             input=planned.video,
             outputs=written,
@@ -423,10 +424,10 @@ class FilmRun:
         self.vr = vr_of_run(reader.info, settings.video)
         per_call = runner.frames_per_call(reader)
         self.notes: tuple[str, ...] = ()
-        """What the user should know of what is kept."""
+        """Notes on the people to keep."""
         self._keeping: Keeping | None = None
         if around is None and settings.people.active:
-            from vitascope.segmentation.people import hinted  # most runs keep everybody
+            from vitascope.segmentation.people import hinted  # imported here: most runs keep everybody
 
             self._keeping = hinted.Keeping(reader, self.vr, settings, open_salient=runner.open_salient)
             around, self.notes = self._keeping.around, self._keeping.notes
@@ -441,7 +442,7 @@ class FilmRun:
                     closing(int8_network(runner.loaded, self.network, self.int8, store=runner.store))
                 )
             self._cache = None
-            if keeps_mattes and not settings.people.keep_held:  # held things are looked for in the pictures
+            if keeps_mattes and not settings.people.keep_held:  # that needs the frames
                 self._cache = open_matte_cache(
                     reader.info.path,
                     settings=settings,
@@ -483,7 +484,7 @@ class FilmRun:
         self._stack.__exit__(kind, error, trace)
 
     def notes_on_kept(self) -> tuple[str, ...]:
-        """A note on kept people who were hardly seen, once all frames are done."""
+        """A note on kept people who were seen in few frames, once all frames are done."""
         if self._keeping is None:
             return ()
         frames = self._keeping.seen.frames
@@ -491,7 +492,7 @@ class FilmRun:
         return self._keeping.notes_on(frames, network=self.network.name, profile=loaded.profile)
 
     def count_from(self, index: int) -> None:
-        """Set the number of the first frame, if it is not 0, before it arrives."""
+        """Set the index of the first frame, if it is not 0, before that frame arrives."""
         if self._cache is not None:
             self._cache.first_index = index
 
@@ -532,8 +533,8 @@ class FilmRun:
             frames: The decoded frames, iterated on the decoder's thread.
             wants_alpha: Called with a frame's index; True if alpha and the frame itself are needed, too.
             draws: False for a frame that only later frames need; see ``FilmJob.stages``.
-            then: The stages after rendering, up to the ``Sink``, on whose thread the GPU's encoder can be opened; none
-                if the caller streams.
+            then: The stages after rendering, up to the ``Sink``, whose thread is bound to the copying stream on a
+                GPU; empty for a stream to the caller.
             first_frame_soon: Give the first frame all cores, because somebody is waiting for it.
             on_device: Leave pictures on the GPU; see ``FilmJob.stages``.
             observed: Wraps the stages, for measuring.
@@ -571,15 +572,15 @@ def open_job(
     """The job of one video: through the GPU if its frames can stay there, else through the CPU.
 
     Args:
-        stack: Closes the background when the job is over.
-        network: The run's.
-        outputs: Kind and encoding of each.
+        stack: Closes what the job opens.
+        network: The run's network.
+        outputs: Kind and encoding of each output.
         info: The video.
         vr: Layout and projection of the video.
-        settings: The run's.
+        settings: The run's settings.
         frames_per_call: Consecutive frames for each call of the network.
-        fitted: Returns how many of them fit in GPU memory, given the bytes per frame that the network sees; by default
-            all.
+        fitted: Returns how many of them fit in GPU memory, given the bytes per frame that the network sees; by
+            default all.
         streams: CUDA streams of the GPU to use; None for the CPU.
         background_begin: Time of the run's first frame in seconds, at which a moving background begins; None means the
             first frame.
@@ -648,7 +649,7 @@ def open_job(
         )
 
     if streams is None or not can_stay_on_gpu(info.format):
-        # A shot's first frames may come together with more: calls stay as large as was requested.
+        # A shot's first frames may join a larger call, so calls keep the requested size.
         sizer = AdaptiveBatchSizer(
             frames_per_call, max_batch_size=frames_per_call, min_batch_size=frames_per_call, growing=False
         )
@@ -661,7 +662,7 @@ def open_job(
             limits=limits,
             parallelism=parallelism_of(settings, network_samples=seen),
         )
-    # Imported here: of no use without a GPU.
+    # Imported here: these need a GPU.
     from vitascope.gpu.memory.pinned_pool import Download
     from vitascope.gpu.profiling.gpu_clock import StreamTimes
     from vitascope.segmentation.gpu_job import GpuJob
@@ -695,7 +696,7 @@ def open_job(
 
 @contextmanager
 def _finishing(streams: JobStreams) -> Iterator[None]:
-    """Leave the GPU idle and tidy; a failure of the GPU must not take the place of the error that it caused."""
+    """Leave the GPU idle; a failure while doing so must not hide the error that caused it."""
     try:
         yield
     except BaseException:
@@ -715,7 +716,7 @@ def _matting_options(settings: Settings, vr: VrDescription, *, shows_people: boo
         warm_up_frames=settings.model.warm_up_frames,
         look_ahead_frames=settings.model.look_ahead_frames,
         has_close_ups=settings.model.suits_people,
-        # Along a lens that is not the eyes' own, people would be matched with what is beside them.
+        # With an untrusted lens, the two eyes' rays do not match, so people would be compared with the wrong places.
         inference=settings.inference
         if vr.trusted_lens is not None or vr.projection is Projection.FLAT
         else settings.inference.model_copy(update={"stereo_agreement": False}),

@@ -1,9 +1,9 @@
 """Finds outputs that need not be made again: they exist, and cover the wanted part of the video.
 
-Outputs of a run with ``--resume``, or of a part of a video, are recorded below Vitascope's home in a small file for
-each, which names neither input nor output: the requested part, the settings, and size and date of input and output. For
-an output without a record, made elsewhere or changed since, the length is compared: to the frame for a part of the
-video; for the whole, if nothing has changed, as far as headers can be trusted.
+Outputs of a run with ``--resume``, or of a part of a video, are recorded in small files below Vitascope's home. A
+record names neither input nor output; it holds the requested part, the settings, and size and date of input and
+output. If an output has no record, because it was made elsewhere or has changed since, its length is compared
+instead: exactly for a part of a video; for a whole one, within what headers can be trusted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from vitascope.segmentation.plan import PlannedVideo, wanted_seconds
 
 _SUFFIX = ".json"
 _MOST_REMEMBERED = 20_000
-"""Maximum number of recorded outputs; each takes a block of the disk, and the oldest are removed first."""
+"""Maximum number of records; each takes one block on disk, and the oldest are removed first."""
 _SECTIONS = ("model", "video", "people", "edges", "output", "inference")
 _NOT_SEEN = frozenset(
     {
@@ -46,10 +46,10 @@ _NOT_SEEN = frozenset(
         "video.start_seconds",
     }
 )
-"""Settings of these sections that no output depends on, or that are recorded in another way."""
+"""Settings that no output depends on, or that are recorded in another way."""
 _NAMED = frozenset({"model.name", "output.background", "people.hints"})
-"""Settings that may be paths: what is remembered names no file, so it tells others apart and nothing else. A file
-counts with its content, which can be edited in place, pictures of a folder with their sizes and dates."""
+"""Settings that may be paths. Records hold a hash instead of the path: of a file's content, which may be edited in
+place; of names, sizes and dates for a folder of images."""
 _MOST_TOLD = 3
 _ROUNDING_FRAMES = 1.5
 """Tolerance of a length, in frames: containers round times, and may omit the last frame's length."""
@@ -61,9 +61,8 @@ Parts are recorded, so an output without a record was made from a whole video.""
 def is_finished(planned: PlannedVideo, settings: Settings) -> bool:
     """True if every output exists and covers the wanted part, so that it need not be made again.
 
-    A try with ``--end 5`` must not make a later ``--resume`` believe that the whole video is done. Videos that do not
-    say how long they are count as long enough where nobody remembers the run. Outputs that are older than the hints
-    were made by others.
+    After a trial with ``--end 5``, ``--resume`` must not take the whole video as done. A video of unknown length
+    counts as covered if there is no record. Outputs older than the hints were made without them.
     """
     if not planned.is_done:
         return False
@@ -72,7 +71,7 @@ def is_finished(planned: PlannedVideo, settings: Settings) -> bool:
         if hints is not None and any(_changed(path) < _changed(hints) for _, path in planned.outputs):
             return False
         return all(_covers(planned.video, path, wanted) for _, path in planned.outputs)
-    except InputError:  # what cannot be read is not finished; an unreadable input says so when its turn comes
+    except InputError:  # not finished; if the input is unreadable, opening it reports the error later
         return False
 
 
@@ -80,8 +79,8 @@ def other_settings(planned: PlannedVideo, settings: Settings) -> str | None:
     """A note on a finished video, if its outputs are known to be made with other settings.
 
     Args:
-        planned: ``is_finished`` says that it is.
-        settings: What is wanted now.
+        planned: A video for which ``is_finished`` is true.
+        settings: The settings requested now.
     """
     usual, seen = _flat(Settings()), None
     for kind, path in planned.outputs:
@@ -122,12 +121,12 @@ def settings_of_outputs(
     """A record of the settings of each output. Call before the run: files may be edited in the meantime.
 
     Args:
-        planned: Its outputs are not written yet.
-        settings: Of the run.
-        resumed: The run is one of several with ``--resume``; others leave nothing behind of a whole video.
+        planned: The video, before its outputs are written.
+        settings: The run's settings.
+        resumed: True for a run with ``--resume``; other runs record no whole videos.
 
     Returns:
-        By kind; empty where nothing is remembered.
+        The records by kind; empty if nothing is to be recorded.
     """
     if not resumed and _stretch(settings.video) == _stretch(VideoSettings()):
         return {}
@@ -136,13 +135,13 @@ def settings_of_outputs(
 
 
 def _unusual(settings: Settings) -> dict[str, Any]:
-    """The settings that show in outputs, by key, where they are not as usual; pictures are listed for it."""
+    """Settings that affect outputs and differ from their defaults, by key."""
     usual = _flat(Settings())
     return {key: value for key, value in _flat(settings).items() if value != usual[key]}
 
 
 def _flat(settings: Settings) -> dict[str, Any]:
-    """Settings of outputs by dotted key, as JSON has them."""
+    """Settings of outputs by dotted key, as JSON values."""
     flat: dict[str, Any] = {}
     sections = settings.model_dump(mode="json", include=set(_SECTIONS))
     left: list[tuple[str, Any]] = list(sections.items())
@@ -159,15 +158,15 @@ def _flat(settings: Settings) -> dict[str, Any]:
 
 
 def _told_apart(name: str, *, is_path: bool) -> str:
-    """Hash of a name and of its file's content, if it is a path; of many pictures, of their sizes and dates."""
+    """Hash of a name and, for a path, of its content: a file's bytes, or the sizes and dates of a folder's images."""
     mark = blake2b(os.fsencode(name), digest_size=20)
-    # A colour, a file that is not there, a folder without pictures.
+    # The value may be a colour, a missing file or a folder without images.
     with suppress(OSError, ValueError, InputError):
         pictures = find_images(Path(name)) if is_path else None
         for picture in pictures or ():  # there may be thousands
             known = picture.stat()
             mark.update(os.fsencode(f"\0{picture.name}\0{known.st_size}\0{known.st_mtime_ns}"))
-        # A pipe would wait.
+        # Reading a pipe would block.
         if is_path and pictures is None and S_ISREG((known := Path(name).stat()).st_mode):
             mark.update(_digest_of(name, known.st_size, known.st_mtime_ns))
     return mark.hexdigest()
@@ -175,7 +174,7 @@ def _told_apart(name: str, *, is_path: bool) -> str:
 
 @lru_cache(maxsize=8)
 def _digest_of(path: str, size: int, changed_ns: int) -> bytes:
-    """A hash of a file's content, read once as long as the file looks the same: many outputs may share a background."""
+    """Hash of a file's content, cached while size and date stay the same: many outputs may share a background."""
     del size, changed_ns
     with Path(path).open("rb") as file:
         return file_digest(file, partial(blake2b, digest_size=20)).digest()
@@ -194,9 +193,9 @@ def remember_finished(
     """Record the outputs of a video; if that fails, a later run compares their length instead.
 
     Args:
-        planned: Its outputs are written.
-        settings: They say which stretch.
-        made_with: What ``settings_of_outputs`` said before they were written; empty remembers nothing.
+        planned: The video, after its outputs are written.
+        settings: The run's settings, with the part of the video.
+        made_with: Result of ``settings_of_outputs`` before the run; if empty, nothing is recorded.
     """
     if not made_with:
         return
@@ -227,7 +226,7 @@ def _covers(video: Path, output: Path, wanted: VideoSettings) -> bool:
         return False
     if made[1] == end:
         return True
-    length = probe(video).duration_seconds  # an end behind the video's is none
+    length = probe(video).duration_seconds  # an end beyond the video's end means no end
     return length is not None and all(one is None or one >= length for one in (made[1], end))
 
 
@@ -271,7 +270,7 @@ def _looks(video: Path, output: Path) -> dict[str, Any]:
 
 
 def _look(path: Path) -> list[int]:
-    """Size and date of a file; a folder's size says nothing, and its date changes with each renamed file."""
+    """Size and date of a file; size 0 for a folder, whose date changes with each renamed file."""
     known = path.stat()
     return [0 if path.is_dir() else known.st_size, known.st_mtime_ns]
 
@@ -307,7 +306,7 @@ def _is_as_long(video: Path, output: Path, wanted: VideoSettings, *, has_changed
 
 
 def _has_as_many_pictures(source: VideoInfo, made: VideoInfo, wanted: VideoSettings) -> bool:
-    """Compare the number of pictures in a folder: pictures have no times of their own."""
+    """Compare the number of images in a folder, because images have no times."""
     count, duration = source.frame_count_estimate, source.duration_seconds
     if count is None or made.frame_count_estimate is None:
         return True

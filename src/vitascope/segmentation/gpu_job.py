@@ -6,12 +6,10 @@
     NVDEC                stream 1                  stream 2: network,    stream 3
                                                    then composite
 
-What a batch needs lives until its pictures have come down, so that the memory of a frame is not given to the next one
-while a kernel may still read it.
+A batch's arrays live until its pictures are downloaded, so that no memory is reused while a kernel may still read it.
 
-The threads of all stages share one interpreter, and each call into CUDA takes it away from the others or gives it up to
-them. So a stage asks for as much as it can at a time: all frames of a batch are prepared together, and drawn and
-brought down by fours.
+The threads of all stages share one interpreter lock, and each call into CUDA may release or take it. So a stage does
+as much as possible per call: it prepares all frames of a batch together, and draws and downloads four at a time.
 """
 
 from __future__ import annotations
@@ -41,11 +39,11 @@ from vitascope.segmentation.matting.stream import StreamMatting
 from vitascope.segmentation.render.renderer import Rendered, Renderer
 from vitascope.segmentation.report import GpuReport
 
-# As many pictures wait in the GPU's and in page-locked memory before the first of them comes down: 8K's are 50 MB each.
+# This many pictures wait in GPU and page-locked memory before the first is downloaded; an 8K picture takes 50 MB.
 _FRAMES_DRAWN_TOGETHER = 4
-# Pictures that a caller may have work pending on before it is waited for.
+# Frames on which a caller may have pending work before the host waits for it.
 _MOST_HANDED_OVER = 16
-# The driver is asked for the memory that is in use, with the interpreter in hand, and answers in some 10 to 100 µs.
+# Asking the driver for the memory in use takes 10 to 100 µs, with the interpreter lock held.
 _SECONDS_BETWEEN_MEMORY_CHECKS = 0.02
 
 
@@ -53,11 +51,11 @@ class GpuJob(FilmJob):
     """Mattes and composites on a GPU.
 
     Args:
-        matting: As for ``FilmJob``; its network takes and gives CuPy arrays on the current stream.
+        matting: As for ``FilmJob``; its network takes and returns CuPy arrays on the current stream.
         renderer: As for ``FilmJob``.
         streams: CUDA streams of this job.
-        sizer: How many consecutive frames a call of the network takes; the matting's.
-        times: Times the parts of the job; the matting's.
+        sizer: Sets the consecutive frames per call of the network; the one that ``matting`` uses.
+        times: Times the parts of the job; the one that ``matting`` uses.
         limits: As for ``FilmJob``.
         parallelism: As for ``FilmJob``.
         notes: As for ``FilmJob``.
@@ -82,7 +80,7 @@ class GpuJob(FilmJob):
 
     @property
     def frames_gathered(self) -> int:
-        """Frames of a batch."""
+        """Frames per batch."""
         return self.sizer.batch_size
 
     @property
@@ -126,11 +124,11 @@ class GpuJob(FilmJob):
         ]
 
     def gpu_report(self) -> GpuReport:
-        """Spans on the GPU's clock, and memory; waits until the GPU is done."""
+        """Time on the GPU's clock, and peak memory; waits until the GPU is done."""
         return GpuReport(self.times.gpu_seconds(), self.peak_vram_bytes)
 
     def note_memory(self) -> None:
-        """Notice how much of the GPU's memory is in use, now and then."""
+        """Record the GPU memory in use, at most every 0.02 seconds."""
         now = perf_counter()
         if now - self._memory_checked_at >= _SECONDS_BETWEEN_MEMORY_CHECKS:
             self._memory_checked_at = now
@@ -156,7 +154,7 @@ class _Preparing:
         self._size = 0
 
     def accumulate(self, frame: Frame, /) -> Iterable[Batch]:
-        """Take one frame; the batch when it is full, and where mattes cease to be known."""
+        """Take one frame; returns a batch when it is full, or when frames with cached mattes begin or end."""
         job = self._job
         needs_pictures = job.matting.needs_pictures(frame.index)
         before = self.flush() if self._frames and needs_pictures != self._needs_pictures else []
@@ -168,12 +166,12 @@ class _Preparing:
         return [*before, *self.flush()] if len(self._frames) == self._size else before
 
     def flush(self) -> list[Batch]:
-        """The batch as it is; nothing when it is empty."""
+        """The incomplete batch; nothing if it is empty."""
         frames, self._frames = self._frames, []
         return [self._prepared(frames)] if frames else []
 
     def _on_gpu(self, frame: Frame) -> Frame:
-        """The frame, at the latest from now on its way up."""
+        """The frame on the GPU; starts its upload if it is on the host."""
         if is_on_gpu(frame.planes[0]):
             return frame
         job = self._job
@@ -189,18 +187,18 @@ class _Preparing:
             if batch.images is None:
                 for frame in frames:
                     wait_until_ready(frame)
-            # What tells cuts and motion. Not on the copying stream: there it would wait behind finished pictures, and
-            # the network for it.
+            # Cuts and motion are detected from the tiles. On the copying stream their download would wait behind
+            # finished pictures, and the network would wait for it.
             if batch.tiles is not None:
                 batch.seen = Download([batch.tiles], stream=streams.current(), pool=streams.host_memory)
-        # This stream has waited for every frame, and whoever takes the batch waits for this stream.
+        # This stream waits for every frame, and the stage that takes the batch waits for this stream.
         batch.frames = [frame if frame.ready is None else replace(frame, ready=None) for frame in frames]
         batch.prepared = streams.event()
         return batch
 
 
 class _Matting:
-    """Batches in, pictures on their way down out."""
+    """Batches in; pictures being downloaded out."""
 
     def __init__(
         self,
@@ -218,18 +216,18 @@ class _Matting:
         """Run the network over a batch, and draw every frame that need not wait for the next batch."""
         job = self._job
         if batch.seen is not None:
-            # A copy: levers and the cut detector keep some, and the memory is given to others.
+            # A copy: levers and the cut detector keep some tiles, and the pinned memory is reused.
             batch.tiles = batch.seen.wait()[0].copy()
             batch.seen = None
         job.streams.computing.wait_event(batch.prepared)
         yield from self._drawn(job.matting.infer([batch]))
 
     def flush(self) -> Iterable[Together[PendingPictures | PicturesOnGpu]]:
-        """The frames that waited for others."""
+        """The frames that waited for later ones."""
         yield from self._drawn(self._job.matting.infer_rest())
 
     def _drawn(self, matted: list[Matted]) -> Iterator[Together[PendingPictures | PicturesOnGpu]]:
-        """Draw frames, which are given up: once drawn, each has colours beside its matte."""
+        """Draw and give up the frames: once drawn, each holds colours beside its matte."""
         self._job.note_memory()
         while matted:
             some = matted[:_FRAMES_DRAWN_TOGETHER]
@@ -237,7 +235,7 @@ class _Matting:
             yield Together(self._draw(some))
 
     def _draw(self, matted: Sequence[Matted]) -> Sequence[PendingPictures] | Sequence[PicturesOnGpu]:
-        """Draw some frames, and send their pictures down together, unless they stay."""
+        """Draw some frames, and start one download for their pictures, unless they stay on the GPU."""
         job = self._job
         with memory_errors():
             drawn_ones = [self._draws(one.frame) for one in matted]
@@ -267,9 +265,9 @@ class PicturesOnGpu:
 
     drawn: Rendered
     ready: Any
-    """CUDA event: they are drawn."""
+    """CUDA event that follows the drawing."""
     keep: object
-    """What must live until whoever takes them has waited for ``ready``."""
+    """Arrays that must live until the consumer has waited for ``ready``."""
 
     @property
     def nbytes(self) -> int:
@@ -278,13 +276,13 @@ class PicturesOnGpu:
 
 
 def on_callers_stream(steps: Iterable[PicturesOnGpu], *, device: int) -> Generator[Rendered, None, None]:
-    """Give pictures on the GPU to whoever works on the current CuPy stream, without making the host wait.
+    """Hand pictures on the GPU to a caller on the current CuPy stream, without blocking the host.
 
-    What the caller does with them on that stream comes behind the drawing, and their memory is given to nobody else
-    before the GPU is done with what the caller launched until it asked for the next.
+    Work that the caller launches on that stream runs after the drawing. A frame's memory is reused only when the GPU
+    has finished what the caller launched before it asked for the next frame.
 
     Args:
-        steps: In order.
+        steps: The frames, in order.
         device: The CUDA device that they are on.
     """
     import cupy
@@ -308,22 +306,22 @@ def on_callers_stream(steps: Iterable[PicturesOnGpu], *, device: int) -> Generat
 
 @dataclass(slots=True, eq=False)
 class PendingPictures:
-    """The pictures of one frame on their way to their encoders."""
+    """The pictures of one frame that are being downloaded to their encoders."""
 
     drawn: Rendered
-    """On the GPU."""
+    """The pictures on the GPU."""
     stays: tuple[bool, ...]
-    """For each picture, True where its encoder takes it on the GPU."""
+    """For each picture, True if its encoder takes it on the GPU."""
     download: Download
-    """The download of this frame, and of those that were drawn with it."""
+    """The download, shared with frames that were drawn together."""
     coming: slice
-    """Which of its arrays are this frame's: the planes of every picture that does not stay, those of the source, then
+    """This frame's part of the arrays: the planes of each picture that does not stay, those of the source, then
     alpha."""
     nbytes: int
     """Bytes of page-locked memory, for the queues."""
 
     def wait(self) -> Rendered:
-        """The pictures in the host's memory (on the GPU for its own encoder), once they are there."""
+        """Wait for the pictures; they are in host memory, or on the GPU for its encoder."""
         views: Iterator[Plane] = iter(self.download.wait()[self.coming])
         drawn = self.drawn
 
@@ -334,7 +332,7 @@ class PendingPictures:
         for picture, stays in zip(drawn.pictures, self.stays, strict=bool(drawn.pictures)):
             arrived = picture if stays else on_host(picture)
             for plane in () if stays else arrived.planes:
-                plane.flags.writeable = False  # so that encoders need no copy of their own
+                plane.flags.writeable = False  # so that encoders need no copy
             pictures.append(arrived)
         source = None if drawn.source is None else on_host(drawn.source)
         return Rendered(drawn.index, pictures, None if drawn.alpha is None else next(views), source)
@@ -348,14 +346,14 @@ def _sent_down(
     keep: object,
     timed: Callable[[], AbstractContextManager[object]],
 ) -> list[PendingPictures]:
-    """Begin to bring frames down, with one pair of events for all of them.
+    """Start one download for several frames, with one pair of events.
 
     Args:
-        drawn: On the current stream.
-        stays: For each picture of a frame, True where it stays on the GPU.
+        drawn: The frames, drawn on the current stream.
+        stays: For each picture of a frame, True if it stays on the GPU.
         streams: CUDA streams of the job.
-        keep: What must live until they are there.
-        timed: Opens what times the copies.
+        keep: Objects that must live until the download is complete.
+        timed: Opens a timer around the copies.
     """
     arrays: list[Any] = []
     parts: list[tuple[slice, int]] = []
@@ -372,7 +370,7 @@ def _sent_down(
 
 
 def _coming(drawn: Rendered, stays: tuple[bool, ...]) -> list[Any]:
-    # What is not drawn has no pictures; it comes along so that its frame lives until the GPU is done with it.
+    # A frame that is not drawn has no pictures; it is included so that it lives until the GPU is done with it.
     pictures = zip(drawn.pictures, stays, strict=bool(drawn.pictures))
     frames = [picture for picture, own in pictures if not own]
     if drawn.source is not None:
@@ -380,5 +378,5 @@ def _coming(drawn: Rendered, stays: tuple[bool, ...]) -> list[Any]:
     arrays: list[Any] = [plane for frame in frames for plane in frame.planes]
     if drawn.alpha is not None:
         arrays.append(drawn.alpha)
-    # Decoded planes have padded rows; only dense ones come down in one copy.
+    # Decoded planes have padded rows; only contiguous arrays are downloaded in one copy.
     return [array if array.flags.c_contiguous else array.copy() for array in arrays]

@@ -27,12 +27,12 @@ def vr_of(
 
     Args:
         info: The video.
-        wanted: ``stereo``, ``projection`` and ``fov_degrees`` say what is known of it.
-        luma: A picture to look at, uint8 [H, W], where there is no file to look into: a camera's.
-        always_looks: Look at pictures also where the file or the user says enough: they may contradict it.
+        wanted: Requested ``stereo``, ``projection`` and ``fov_degrees``.
+        luma: A picture to inspect, uint8 [H, W], if there is no file: a camera's.
+        always_looks: Inspect frames even if file or user give the layout, because frames may contradict it.
 
     Raises:
-        UsageError: A field of view that the projection cannot have.
+        UsageError: The projection does not allow this field of view.
     """
     said_of_it = _Said(
         None if wanted.stereo == "auto" else wanted.stereo,
@@ -41,10 +41,10 @@ def vr_of(
     )
     if luma is not None:
         return said_of_it.describe(info, (luma,))
-    # A field of view is held against the projection that the pictures show, not against what is taken without them.
+    # A field of view is checked against the projection that frames show, so it must not fail this first check.
     is_open = always_looks or _leaves_open(said_of_it._replace(fov_degrees=None).describe(info, ()), info)
     if info.container != "images" and is_open:
-        with suppress(OSError):  # removed meanwhile
+        with suppress(OSError):  # the file was removed meanwhile
             return _seen(_Video(info, info.path.stat().st_mtime_ns), said_of_it)
     return said_of_it.describe(info, ())
 
@@ -54,10 +54,10 @@ def vr_of_run(info: VideoInfo, wanted: VideoSettings) -> VrDescription:
 
     Args:
         info: The video.
-        wanted: As ``vr_of`` takes it.
+        wanted: As for ``vr_of``.
 
     Raises:
-        UsageError: A field of view that the projection cannot have.
+        UsageError: The projection does not allow this field of view.
     """
     said = vr_of(info, wanted)
     return said if said.layout is StereoLayout.MONO else vr_of(info, wanted, always_looks=True)
@@ -81,25 +81,25 @@ class _Video:
     info: VideoInfo
     written_ns: int
 
-    def __hash__(self) -> int:  # tags are a dictionary, which has none
+    def __hash__(self) -> int:  # info's tags are a dict, which is not hashable
         return hash((self.info.path, self.written_ns))
 
 
 def _leaves_open(said: VrDescription, info: VideoInfo) -> bool:
-    """True if decoding some pictures would tell more, which takes longer than opening a file."""
+    """True if decoding some frames would tell more; that takes longer than opening a file."""
     if said.projection is Projection.FISHEYE:
-        return True  # where its circle lies
+        return True  # for the position of its circle
     if said.layout_reason.how == NO_SIGN and possible_layout(info.width, info.height) is not None:
         return True
     if said.layout_reason.sureness == "a guess" and said.layout is not StereoLayout.MONO:
-        return True  # which of two words of its name is right
+        return True  # to decide between two words in its name
     is_guess = said.projection_reason.sureness == "a guess"
     return is_guess and (said.projection is not Projection.FLAT or said.layout is not StereoLayout.MONO)
 
 
 @lru_cache(maxsize=64)
 def _seen(video: _Video, said: _Said) -> VrDescription:
-    """Describe a video by its pictures; cached, as every part of a run asks and comparing eyes takes long."""
+    """Describe a video by its frames; cached, because every part of a run asks, and comparing eyes takes long."""
     return said.describe(video.info, _keyframes(video.info.path, video.written_ns))
 
 

@@ -5,8 +5,8 @@
     camera ──> a video's own stages, one frame at a time ──> sinks
           newest               newest               newest
 
-Mattes and pictures are made by what makes those of videos (``film_run.open_job``); the loop around it is that of every
-live run (``media.live_loop``). A frame's pts is the moment of its capture.
+``film_run.open_job`` builds the stages, as for a video; the loop around them is that of every live run
+(``media.live_loop``). A frame's pts is its time of capture.
 """
 
 from __future__ import annotations
@@ -65,22 +65,23 @@ from vitascope.vr.detection import eyes_in_words
 _FORMAT = PIXEL_FORMATS["yuv420p"]
 _TIME_BASE = Fraction(1, 1_000_000)
 _SHOWN = Encoding(codec="png", encoder="png", pixel_format="rgb24", muxer="image2")
-"""How pictures leave: as they are, a mask with all its levels."""
+"""Encoding of the pictures for sinks: uncompressed RGB, with all levels of a mask."""
 _CAMERA_FPS = 30.0
-"""What a camera is requested, unless ``performance.target_fps`` was set: a profile's is about videos and headsets."""
+"""Rate requested from a camera, unless ``performance.target_fps`` is set; a profile's rate is for videos and
+headsets."""
 _FIRST_PICTURE_SECONDS = 10.0
-"""Longer than cameras take to wake up."""
+"""Longest wait for a camera's first picture; cameras wake up faster."""
 IN_ONE_PROCESS = (
     "live runs use one process: "
     "leave out gpu.device_ids, processing.cluster and processing.use_multiprocessing"
 )
 _CLOSE = 0.9
-"""A run that shows so much of what the camera gives keeps up."""
+"""Share of the camera's frames above which a run counts as keeping up."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _FilmPicture:
-    """A frame of a video that came due."""
+    """A frame of a video file, at the time when it is due."""
 
     frame: Frame
     captured_seconds: float
@@ -107,13 +108,13 @@ class _FilmSource(PacedFilm[_FilmPicture]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveMattingReport(RunReport):
-    """A live segmentation, so far or whole."""
+    """The report of a live run, finished or not."""
 
     source: str
     kind: OutputKind
     model: str
     model_note: str | None
-    """Why the network is not the one that might be expected."""
+    """Why another network is used than expected; None otherwise."""
     engine: str
     profile: str
     stereo: str
@@ -121,14 +122,14 @@ class LiveMattingReport(RunReport):
     projection: str
     projection_reason: str
     network_size: tuple[int, int]
-    """(height, width) of the network's picture."""
+    """(height, width) of the network's input."""
     notes: tuple[str, ...]
-    """What had no effect, one line each."""
+    """Settings without effect, one line each."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; times in seconds."""
         plain = RunReport.to_dict(self)
-        del plain["repeated"], plain["lost"]  # of animations
+        del plain["repeated"], plain["lost"]  # only animations have these
         return plain
 
 
@@ -146,7 +147,7 @@ def summarise_live(report: LiveMattingReport) -> list[str]:
     ]
     given = min(report.captured_per_second, report.target_fps)
     if report.frames_per_second < given * _CLOSE:
-        # On a GPU `fast` keeps no better pace than `balanced`.
+        # On a GPU, ``fast`` is no faster than ``balanced``.
         quicker = "fast" if str(report.device).startswith("CPU") else DEFAULT_PROFILE
         other = f"--profile {quicker}, or " if report.profile not in ("fast", quicker) else ""
         lines.append(
@@ -162,17 +163,17 @@ class LiveMatting(LiveLoop[CameraPicture | _FilmPicture]):
 
     Args:
         source: The camera, or a video in its place.
-        job: What is done with a frame; its queues drop the oldest.
-        info: Facts of the pictures.
-        square: (width, height) as coded in which they are shown, of square pixels.
-        said: The fields of ``LiveMattingReport`` that do not change, by name.
-        outlets: Started sinks; not closed here.
-        controls: Keys.
-        options: How to go about it.
+        job: Processes the frames; its queues drop the oldest.
+        info: Description of the frames.
+        square: (width, height) of the picture in square pixels, before rotation.
+        said: Fields of ``LiveMattingReport`` that do not change, by name.
+        outlets: Started sinks; the caller closes them.
+        controls: Keyboard controls.
+        options: Options of the loop.
         on_report: Called with a report when one was requested.
-        on_message: Called with one line that the user should see at once.
-        sampler: Measures CPU and GPU; started.
-        with_spans: Lays a profiler's spans around the work of the stages.
+        on_message: Called with messages that the user should see at once, one line each.
+        sampler: Samples the load of CPU and GPU; already started.
+        with_spans: Wraps the stages in a profiler's spans.
     """
 
     _snapshot_name = "people"
@@ -203,7 +204,7 @@ class LiveMatting(LiveLoop[CameraPicture | _FilmPicture]):
             sampler=sampler,
         )
         self.controls = controls
-        """Keys."""
+        """Keyboard controls."""
         self._info = info
         self._square = square
         self._said = said
@@ -248,7 +249,7 @@ class LiveMatting(LiveLoop[CameraPicture | _FilmPicture]):
         )
 
     def _upright(self, picture: np.ndarray[Any, np.dtype[np.uint8]]) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """In square pixels, turned as the file says, and of even sides, which encoders need."""
+        """Scale to square pixels, rotate upright, and crop to even sides, which encoders need."""
         if picture.shape[1::-1] != self._square:
             picture = np.asarray(cv2.resize(picture, self._square), np.uint8)
         upright = np.rot90(picture, -(self._info.rotation_degrees // 90))
@@ -266,14 +267,14 @@ def _frame_of(picture: CameraPicture) -> Frame:
 def live_settings(source: SettingsSource) -> tuple[LoadedSettings, str | None]:
     """The settings of a live run, and notes on them.
 
-    Who names no profile, network or settings file gets ``fast`` on a CPU, which keeps up with a camera there.
+    Without a requested profile, network or settings file, a CPU uses ``fast``, which keeps up with a camera.
 
     Args:
-        source: What was requested.
+        source: The requested settings.
 
     Raises:
         ConfigError: As ``load_settings``.
-        DeviceError: A GPU that was requested is missing.
+        DeviceError: A requested GPU is missing.
     """
     loaded = source.load()
     if source.profile is not None or source.files or loaded.origin("model.name").explicit:
@@ -302,14 +303,14 @@ def segment_live(
     """Cut people out of a camera's picture until the user quits; see ``Segmenter.live``.
 
     Args:
-        runner: Has the network.
+        runner: Holds the network.
         source: A camera's number or address; a video is played at its own pace.
-        sinks: As ``make_sink`` takes them, or sinks of one's own; at least one.
+        sinks: As ``make_sink`` takes them, or your own ``Sink`` objects; at least one.
         camera_size: (width, height) to request from the camera.
-        seconds: When to stop by itself.
-        on_start: Given the run before it begins, for keys, ``stop`` and ``pace``.
-        on_report: Called with a report when R was pressed.
-        on_message: Called with one line that the user should see at once.
+        seconds: Stop after this time; None runs until stopped.
+        on_start: Called with the run before it starts; for keys, ``stop`` and ``pace``.
+        on_report: Called with a report when the key R is pressed.
+        on_message: Called with messages for the user, one line each.
     """
     settings, performance = runner.settings, runner.settings.performance
     made_sinks = check_live(source, sinks, loaded=runner.loaded, camera_size=camera_size, seconds=seconds)
@@ -400,12 +401,12 @@ def segment_live(
             if on_start is not None:
                 on_start(run)
             report: LiveMattingReport = run.run()
-        # Waiting for the camera is no work that could be sped up.
+        # The first stage only waits for the camera, so it says nothing about speed.
         ours = replace(report.pipeline, stages=report.pipeline.stages[1:], queues=report.pipeline.queues[1:])
         for line in profile.save(ours):
             if on_message is not None:
                 on_message(line)
-    # Closing the sinks may still have failed: a disk that is full, say.
+    # Closing the sinks may still have failed, for example on a full disk.
     return replace(
         report,
         sinks=tuple(outlet.report() for outlet in outlets),
@@ -425,15 +426,15 @@ def check_live(
     """Refuse what a live run cannot do, before anything opens; returns the sinks.
 
     Args:
-        source: As of ``segment_live``.
-        sinks: As of ``segment_live``.
-        loaded: As of ``segment_live``.
-        camera_size: As of ``segment_live``.
-        seconds: As of ``segment_live``.
-        settings_files: Where settings were read from: they are not written over.
+        source: As for ``segment_live``.
+        sinks: As for ``segment_live``.
+        loaded: As for ``segment_live``.
+        camera_size: As for ``segment_live``.
+        seconds: As for ``segment_live``.
+        settings_files: Files that settings were read from; sinks may not replace them.
 
     Raises:
-        UsageError: It cannot be done.
+        UsageError: A live run does not support the request.
     """
     kinds, encoding, part = loaded.settings.output.kinds, loaded.settings.output, loaded.settings.video
     check_kinds(kinds, encoding)
@@ -490,7 +491,7 @@ def _open_source(
     on_message: Callable[[str], object] | None,
     stack: ExitStack,
 ) -> tuple[Camera | _FilmSource, VideoInfo, Any]:
-    """Open a camera or a video; with what its pictures are, and of a camera the luma of the first of them."""
+    """Open a camera or a video; returns it, its description and, for a camera, the luma of the first frame."""
     performance = loaded.settings.performance
     if not is_camera(source):
         film = stack.enter_context(_FilmSource(Path(source), loaded=loaded))
@@ -508,7 +509,7 @@ def _open_source(
     )
     give_up_at = monotonic() + _FIRST_PICTURE_SECONDS
     first = None
-    while first is None:  # in slices: Ctrl-C must get through on every system
+    while first is None:  # in short waits, so that Ctrl-C works on every system
         if monotonic() > give_up_at:
             raise InputError(f"camera {source} gave no picture in {_FIRST_PICTURE_SECONDS:g} s")
         first = camera.take(timeout_seconds=0.5)
@@ -528,7 +529,7 @@ def _open_source(
 
 
 def _notes_on_files(sinks: Sequence[Sink], loaded: LoadedSettings) -> tuple[str, ...]:
-    """Wishes for files that have no effect, because none is written."""
+    """Notes on settings for files that have no effect, because none is written."""
     if files_of(sinks):
         return ()
     wishes = (f"output.{name}" for name in ("codec", "crf", "preset"))
@@ -538,7 +539,7 @@ def _notes_on_files(sinks: Sequence[Sink], loaded: LoadedSettings) -> tuple[str,
 
 
 def _profile(source: str, sinks: Sequence[Sink], loaded: LoadedSettings) -> PipelineProfile:
-    """Beside the first file that is written; without one in the current folder, as snapshots."""
+    """The profile, written beside the first output file; without one, into the current folder, like snapshots."""
     target = next(iter(files_of(sinks)), Path(f"segment-{strftime('%Y%m%d-%H%M%S')}"))
     return PipelineProfile(
         f"segment {source}",

@@ -66,8 +66,8 @@ def notes_on_people(settings: Settings, *, shows_people: bool) -> tuple[str, ...
     """A note on a video without people, whose outputs show only background.
 
     Args:
-        settings: They say whether all people are kept.
-        shows_people: Somebody was found.
+        settings: The run's settings; they tell whether all people are kept.
+        shows_people: True if somebody was found.
     """
     if shows_people:
         return ()
@@ -78,10 +78,10 @@ def notes_on_people(settings: Settings, *, shows_people: bool) -> tuple[str, ...
 
 
 def notes_on_player(output: OutputSettings) -> tuple[str, ...]:
-    """A note on a kind that the VR player cannot show, before anything is made.
+    """A note on a kind that the VR player cannot show; called before the run.
 
     Args:
-        output: Its kinds, and the player.
+        output: Output settings: the kinds and the player.
     """
     player = None if output.player is None else PLAYERS[output.player]
     if player is None or "packed-alpha" in player.kinds or "packed-alpha" not in output.kinds:
@@ -93,7 +93,7 @@ def notes_on_reading(reader: VideoReader) -> tuple[str, ...]:
     """Notes on problems met while reading a video, one line each.
 
     Args:
-        reader: After the last frame.
+        reader: The reader, after the last frame.
     """
     info, notes = reader.info, []
     if info.container == "images" and reader.decoded_count > 1:
@@ -118,7 +118,7 @@ def notes_on_reading(reader: VideoReader) -> tuple[str, ...]:
 
 
 def notes_on_dynamic_hdr(info: VideoInfo) -> tuple[str, ...]:
-    """A note on HDR metadata that no encoder here writes, and on colours that depend on it.
+    """A note on HDR metadata that the output lacks, and on colours that depend on it.
 
     Args:
         info: The video.
@@ -148,12 +148,12 @@ def notes_on(
 
     Args:
         info: The video.
-        kinds: What was written.
-        network: What matted.
+        kinds: The output kinds.
+        network: The network of the run.
         device: The run's device.
-        loaded: Settings, and where they came from.
-        is_shared: Several processes shared the video.
-        is_live: It is a camera, or played like one.
+        loaded: Settings and their origins.
+        is_shared: True if several processes shared the video.
+        is_live: True for a camera, or a video played like one.
     """
     notes = []
     if info.color.transfer in HDR_TRANSFERS:
@@ -196,7 +196,7 @@ def notes_on(
     }
     idle: tuple[str, ...] = ()
     if device.kind == "cpu":
-        acts = loaded.settings.gpu.precision == "int8"  # or the video was refused
+        acts = loaded.settings.gpu.precision == "int8"  # otherwise the video was refused
         idle = tuple(key for key in _GPU_ONLY if not (acts and key == "gpu.precision"))
         why = "this run used the CPU"
     elif isinstance(network, HostNetwork):
@@ -223,7 +223,7 @@ def notes_on(
 
 
 def _notes_on_levers(loaded: LoadedSettings, *, is_shared: bool) -> list[str]:
-    """Notes on requested levers and caches that are not used."""
+    """Notes on requested levers and caches that had no effect."""
     settings = loaded.settings
     inference, caches = settings.inference, settings.processing.enable_caching
     idle = {
@@ -252,7 +252,7 @@ def _notes_on_levers(loaded: LoadedSettings, *, is_shared: bool) -> list[str]:
 
 
 def _notes_on_others(loaded: LoadedSettings, *, is_live: bool) -> list[str]:
-    """Notes on settings for other commands, in one line each: a settings file may serve several commands."""
+    """Notes on settings for other commands, one line each: a settings file may serve several commands."""
     explicit = [row.key for row in loaded.rows() if row.origin.explicit]
     notes = []
     for beginnings, readers in (_NOT_LIVE if is_live else _OF_OTHERS).items():

@@ -21,15 +21,15 @@ _EDITING_CODECS = frozenset({"prores", "ffv1", "png"})
 _CODECS_WITH_ALPHA = frozenset({"auto", "prores", "vp9", "ffv1", "png"})
 _CODECS_WITH_CRF = frozenset({"h264", "h265", "av1", "vp9"})
 _MOST_NVENC_SESSIONS = 3
-"""So many at once GeForce drivers have given since 2020; from 2023 on 5, from 2024 on 8."""
+"""Concurrent sessions that GeForce drivers have allowed since 2020: 3, then 5 from 2023 and 8 from 2024 on."""
 _CODECS_WITH_PRESET = frozenset({"h264", "h265", "av1", "vp9", "png"})
 
 
 def check_kinds(kinds: Sequence[str], settings: OutputSettings) -> None:
-    """Check that the kinds can be made with these settings, whatever kinds the settings name.
+    """Check that these kinds can be made with these settings; the settings' own kinds do not matter.
 
     Raises:
-        UsageError: There is none, one is unknown, or ``replace`` has no background.
+        UsageError: No kind is given, one is unknown, or ``replace`` has no background.
     """
     known = get_args(OutputKind)
     if not kinds:
@@ -42,11 +42,11 @@ def check_kinds(kinds: Sequence[str], settings: OutputSettings) -> None:
 
 
 def hardware_for(gpu: GpuSettings, *, output_count: int) -> Hardware:
-    """The encoder that a run may use; ``auto`` only where the trial covers everything that can fail.
+    """The encoder that a run may use; ``auto`` only if the trial encoding covers everything that can fail.
 
     Args:
-        gpu: The wishes.
-        output_count: The number of outputs that are written at once.
+        gpu: The requested settings.
+        output_count: Number of outputs that are written at the same time.
     """
     may_share = output_count <= _MOST_NVENC_SESSIONS and gpu.device_ids is None
     return gpu.allowed_encoder if may_share or gpu.encoder != "auto" else "cpu"
@@ -67,30 +67,30 @@ def encoding_for(
 ) -> Encoding:
     """The encoding of one output.
 
-    With several outputs in one run a codec that cannot carry alpha is not forced on ``alpha``, and ``crf`` and
-    ``preset`` go only to codecs that have them; a single output takes every wish or says why it cannot.
+    With several outputs, a codec without alpha does not apply to ``alpha``, and ``crf`` and ``preset`` apply only to
+    codecs that have them. With a single output every setting applies, or is an error.
 
     Args:
         path: The output; its suffix chooses the container.
-        kind: What it shows.
+        kind: Kind of the output.
         info: The input.
-        layout: How its eyes share a frame.
-        settings: The wishes; their ``kinds`` do not matter here.
-        threads: Encoder threads; 0 takes what the machine has.
+        layout: Stereo layout of the input.
+        settings: The requested settings; their ``kinds`` do not matter here.
+        threads: Encoder threads; 0 uses all cores.
         alone: True for the only output of a run.
-        hardware: Which encoder, see ``choose_encoding``. ``auto`` leaves HDR metadata to the CPU's encoders, which
-            write them into the bitstream.
-        parallel_encoders: ``auto`` where frames come faster than one encoder of the CPU takes them.
-        device_id: The GPU that frames come from.
+        hardware: Which encoder, see ``choose_encoding``. With ``auto``, HDR metadata is left to CPU encoders, which
+            write it into the bitstream.
+        parallel_encoders: ``auto`` if frames arrive faster than one CPU encoder takes them.
+        device_id: Index of the GPU that delivers the frames.
 
     Raises:
-        UsageError: The wishes contradict one another.
-        OutputError: The container does not take the codec, or this FFmpeg build lacks it.
+        UsageError: The settings contradict each other.
+        OutputError: The container does not support the codec, or this FFmpeg build lacks it.
     """
     codec = settings.codec
     if kind == "alpha" and codec not in _CODECS_WITH_ALPHA and not alone:
         codec = "auto"
-    if not path.suffix and codec not in ("auto", "png"):  # --player, too, names a codec
+    if not path.suffix and codec not in ("auto", "png"):  # --player sets a codec, too
         raise OutputError(
             f"{path}: a folder of pictures cannot carry {codec}; {path}/, with a slash, is a folder of videos, and "
             f"{path}.mp4 a video"
@@ -135,12 +135,12 @@ def encoding_for(
 def coded_format(info: VideoInfo, codec: str, *, for_headset: bool = False) -> YuvFormat:
     """The pixel format for a video's frames: their own, but 4:2:0 for RGB (pictures, GIFs, screen recordings).
 
-    Phones, headsets and hardware refuse 4:4:4. Codecs of editors keep it.
+    Phones, headsets and hardware decoders refuse 4:4:4. Editing codecs keep it.
 
     Args:
         info: The input.
-        codec: What is wished, or ``auto``.
-        for_headset: True takes 4:2:0 for 4:2:2, too, as cameras record it: headsets decode nothing else.
+        codec: The requested codec, or ``auto``.
+        for_headset: True also converts 4:2:2, as cameras record it, to 4:2:0, the only format that headsets decode.
     """
     if codec in _EDITING_CODECS:
         return info.format
@@ -158,7 +158,7 @@ def picture_size(
     Args:
         kind: Kind of the output.
         info: The input.
-        layout: How its eyes share a frame.
+        layout: Stereo layout of the input.
         mask_max_width: See ``mask_size``.
     """
     if kind == "packed-alpha":
@@ -168,9 +168,9 @@ def picture_size(
 
 
 def mask_size(info: VideoInfo, max_width: int | None) -> tuple[int, int] | None:
-    """(height, width) of masks: no wider than ``max_width``, in even samples of each eye; None for the frame's size.
+    """(height, width) of masks: at most ``max_width`` wide, even for each eye; None for the frame's size.
 
-    Rotated video counts its width as coded.
+    The width of a rotated video is the coded one.
     """
     if max_width is None or info.width <= max_width:
         return None

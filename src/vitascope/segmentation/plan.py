@@ -30,7 +30,8 @@ _HOME_OF_CODEC: dict[str, str] = {"prores": ".mov", "ffv1": ".mkv", "vp9": ".web
 _SUFFIXES_KEPT = frozenset({".mp4", ".m4v", ".mov", ".mkv"})
 _SUFFIXES_OF_FILES = VIDEO_SUFFIXES | IMAGE_SUFFIXES
 _MOST_BYTES_OF_NAME = 255 - len(".part")
-"""What Linux takes, with what an interrupted run appends; Windows and macOS count UTF-16 units, which are fewer."""
+"""Linux's limit for a file name, less the suffix of an interrupted run. Windows and macOS allow more: they count
+UTF-16 units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +41,9 @@ class PlannedVideo:
     video: Path
     outputs: tuple[tuple[OutputKind, Path], ...]
     preview: Path | None = None
-    """Where its contact sheet goes, if one is wanted."""
+    """Path of its contact sheet; None without one."""
     descriptions: tuple[Path, ...] = ()
-    """JSON that is written beside outputs for a VR player."""
+    """JSON files written beside the outputs for a VR player."""
 
     @property
     def is_done(self) -> bool:
@@ -70,23 +71,23 @@ def plan_outputs(
 ) -> list[PlannedVideo]:
     """Name the outputs of each input.
 
-    One input that was named goes to ``out`` itself: a file, or, without a suffix, a folder of pictures. It goes into
-    the folder ``out`` when that is written with a slash at the end, or exists and holds anything but an earlier run's
-    pictures. Several inputs, and what was found in a folder or by a glob, always go into the folder ``out``, in the
-    tree they came from; names that would meet are numbered. Several kinds get the kind as a suffix: ``cut.mp4``
-    becomes ``cut_mask.mp4`` and ``cut_key.mp4``, ``cut/%06d.png`` becomes ``cut_mask/%06d.png`` and so on. In a folder
-    what is for a VR player gets the name that it wants.
+    A single input that was named goes to ``out`` itself: a file, or, without a suffix, a folder of pictures. It goes
+    into the folder ``out`` if that ends with a slash, or exists and holds anything but an earlier run's pictures.
+    Several inputs, and those found in a folder or by a glob, always go into the folder ``out``, in the same tree;
+    equal names are numbered. With several kinds, the kind is appended: ``cut.mp4`` becomes ``cut_mask.mp4`` and
+    ``cut_key.mp4``, ``cut/%06d.png`` becomes ``cut_mask/%06d.png`` and so on. In a folder, an output for a VR player
+    gets the name that the player expects.
 
     Args:
         videos: The inputs.
         out: A file or a folder.
-        kinds: What to make of each.
-        codec: ``output.codec``: decides the container in a folder.
-        preview: Where to write a contact sheet; of several videos each gets its name appended.
-        settings: They may name a player, and say what the videos are.
+        kinds: Kinds of output to make of each input.
+        codec: ``output.codec``, which decides the container in a folder.
+        preview: Path of a contact sheet; with several videos, each video's name is appended.
+        settings: The run's settings: they may name a player, and describe the videos.
 
     Raises:
-        UsageError: What needs a folder was given a file, or several kinds have no folder of their own.
+        UsageError: ``out`` is a file where a folder is needed, or several kinds of pictures have no folder each.
     """
     target = path_of(out)
     previews = _previews(preview, videos)
@@ -100,7 +101,7 @@ def plan_outputs(
         instead = name if not name.is_file() else name.with_name(f"{name.name}_cut")
         raise UsageError(f"{out}: {what} into a folder, not a file; give one, such as {instead}/")
     taken: set[str] = set()
-    # Who keeps its name chooses first: a video that is added to a folder takes no other's, which may be done already.
+    # Inputs that keep their name choose first, so that a video added later cannot take the name of one already done.
     keeps = [
         video.relative_path.suffix.lower() == _suffix_in_folder(video, kinds[0], codec) for video in videos
     ]
@@ -185,10 +186,10 @@ def _in_folder(
     for addition in _additions(video, set(suffixes.values())):
         outputs = []
         for kind, suffix in suffixes.items():
-            # What said to players what the video was would contradict what they are told now.
+            # Old words about layout or projection could contradict the new ones.
             own = stem if words[kind] is None else without_vr_words(stem)
             name = _shortened(own, room - len(os.fsencode(addition))) + addition + endings[kind]
-            if suffix in ("", ".png"):  # these names have a grammar: no suffix is a folder, and % a number
+            if suffix in ("", ".png"):  # in these, "." would begin a suffix and "%" a number
                 name = re.sub(r"[%.]", "_", name)
             outputs.append((kind, folder / video.relative_path.parent / f"{name}{suffix}"))
         keys = {file_key(path) for _, path in outputs}
@@ -199,7 +200,7 @@ def _in_folder(
 
 
 def _ending_for_player(video: FoundVideo, kind: OutputKind, settings: Settings | None) -> str | None:
-    """How the name that VR players want of an output ends; None where they do not mind, or none is requested."""
+    """The end of a name as VR players expect it; None if they have no rule, or none is requested."""
     if settings is None or kind not in ("packed-alpha", "key"):
         return None
     output = settings.output
@@ -207,13 +208,13 @@ def _ending_for_player(video: FoundVideo, kind: OutputKind, settings: Settings |
     if kind == "packed-alpha":
         if player is not None and kind in player.kinds:
             return player_words(player, kind=kind, fov_degrees=output.packed_fov_degrees)
-        # Under its old name it would be taken for what it was made of.
+        # With the input's name, a player would take it for the input's layout.
         return _packed_words(video, settings)
     if player is None:
         return None
     try:
         found = vr_of(probe(video.path), settings.video)
-    except InputError:  # whoever opens it says so
+    except InputError:  # whoever opens it reports the error
         return None
     return player_words(
         player,
@@ -227,12 +228,12 @@ def _ending_for_player(video: FoundVideo, kind: OutputKind, settings: Settings |
 
 
 def _packed_words(video: FoundVideo, settings: Settings) -> str | None:
-    """How a name ends that says packed alpha and its field of view; None of pictures and of what cannot be read."""
+    """The end of a name for packed alpha, with its field of view; None for pictures and unreadable files."""
     if video.path.suffix.lower() in IMAGE_SUFFIXES or video.path.is_dir():
         return None
     try:
         lenses = vr_of(probe(video.path), settings.video).lenses
-    except InputError:  # whoever opens it says so
+    except InputError:  # whoever opens it reports the error
         return None
     return vr_words(
         StereoLayout.SIDE_BY_SIDE,
@@ -243,7 +244,7 @@ def _packed_words(video: FoundVideo, settings: Settings) -> str | None:
 
 
 def _stem(video: FoundVideo) -> str:
-    """A video's name without its suffix; for numbered pictures what stands around the number."""
+    """A video's name without its suffix; for numbered pictures, without the number."""
     source = video.relative_path
     stem = source.name if video.path.is_dir() else source.stem
     if _is_sequence(video) and "%" in stem:
@@ -252,7 +253,7 @@ def _stem(video: FoundVideo) -> str:
 
 
 def _additions(video: FoundVideo, suffixes: set[str]) -> Iterator[str]:
-    """What sets a video's name apart from others, the best first, without end."""
+    """Endings that distinguish a video's name from others, the best first; endless."""
     yield ""
     ending = video.relative_path.suffix.lower()
     if ending and ending not in suffixes and not _is_sequence(video):  # a.mp4 and a.avi side by side
@@ -262,7 +263,7 @@ def _additions(video: FoundVideo, suffixes: set[str]) -> Iterator[str]:
 
 
 def _shortened(stem: str, room: int) -> str:
-    """A stem without its end, where that would make a longer name than file systems take: ``room`` bytes."""
+    """A stem cut to ``room`` bytes, for names longer than file systems allow."""
     while stem and len(os.fsencode(stem)) > room:
         stem = stem[:-1]
     return stem
@@ -318,12 +319,12 @@ def refuse_clashes(
 
     Args:
         planned: Every video of the run: an output of one may be the input of another.
-        settings: They name the background and the network.
-        settings_files: Where settings were read from.
+        settings: The run's settings: they name the background and the network.
+        settings_files: Files that settings were read from.
 
     Raises:
-        UsageError: An output or a contact sheet is an input, the background, a settings file or the network; two of
-            them are one file; or a folder of pictures would take the place of other things.
+        UsageError: An output or a contact sheet is an input, the background, a settings file or the network; two are
+            the same file; or a folder of pictures would replace other files.
     """
     read = _ReadFiles(planned, settings=settings, settings_files=settings_files)
     written = _WrittenFiles()
@@ -353,7 +354,7 @@ def refuse_clashes(
 
 
 class _ReadFiles:
-    """Everything that a run reads, by identity, so that links and other spellings are seen through."""
+    """Everything that a run reads, by identity, so that links and other spellings of a path are recognised."""
 
     def __init__(
         self, planned: Sequence[PlannedVideo], *, settings: Settings, settings_files: Sequence[Path]
@@ -378,7 +379,7 @@ class _ReadFiles:
                 self._videos[identity] = video
 
     def refuse(self, path: Path, *, video: Path, what: str) -> None:
-        """Refuse a file that would replace one of these."""
+        """Refuse an output that would replace one of these files."""
         identity = _identity(path)
         if identity is None or identity not in self._roles:
             return
@@ -388,7 +389,7 @@ class _ReadFiles:
         raise UsageError(f"{path}: the {what} is {role}; choose another file")
 
     def refuse_folder(self, pictures: PictureFolder, *, video: Path) -> None:
-        """Refuse to replace a folder that contains one of these."""
+        """Refuse to replace a folder that contains one of these files."""
         identity = _identity(pictures.folder)
         if identity is not None and identity in self._folders:
             role = self._folders[identity].replace("another input", "an input")
@@ -399,7 +400,7 @@ class _ReadFiles:
 
     def _remember(self, path: Path, role: str, seen_folders: set[Path]) -> None:
         identity = _identity(path)
-        if identity is None:  # not there: whoever opens it will say so
+        if identity is None:  # does not exist; opening it reports the error
             return
         self._roles.setdefault(identity, role)
         folder = Path(os.path.realpath(path)).parent
@@ -413,7 +414,7 @@ class _ReadFiles:
 
 
 class _WrittenFiles:
-    """Everything that a run writes, by name, as it may not exist yet."""
+    """Everything that a run writes, by name, because the files may not exist yet."""
 
     def __init__(self) -> None:
         self._paths: dict[str, Path] = {}
@@ -455,7 +456,7 @@ def _advice(pictures: PictureFolder) -> str:
 
 
 def _files_of(video: Path) -> Iterator[Path]:
-    """What an input is read from; nothing where it cannot be read, which opening it will say."""
+    """The files of an input; none if it cannot be read, as opening it will report."""
     with suppress(InputError, OSError):
         yield from find_images(video) or [video]
 
@@ -469,7 +470,7 @@ def _identity(path: Path) -> _Identity | None:
 
 
 def no_picture_between(video: str | PathLike[str], wanted: VideoSettings, info: VideoInfo) -> InputError:
-    """The error for a start and an end without a frame between them."""
+    """The error for a video without a frame between the requested start and end."""
     end = "the end" if wanted.end_seconds is None else f"{wanted.end_seconds:g} s"
     length = "" if info.duration_seconds is None else f"; the video lasts {info.duration_seconds:.1f} s"
     return InputError(f"{video}: no frame between {wanted.start_seconds:g} s and {end}{length}")
@@ -494,7 +495,7 @@ def look_at(video: Path, wanted: VideoSettings) -> VideoInfo:
     """The description of a video that has at least one frame in the wanted part.
 
     Raises:
-        InputError: No picture lies between start and end, or the video cannot be read.
+        InputError: No frame lies between start and end, or the video cannot be read.
     """
     with open_wanted(video, wanted) as reader:
         if next(iter(reader), None) is None:

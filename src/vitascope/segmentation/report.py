@@ -15,32 +15,32 @@ class GpuReport:
     """Time and memory of a GPU."""
 
     span_seconds: dict[str, float]
-    """Time on the GPU's clock, first launch of a part to the end of its last: ``host to device`` (frames that the
-    CPU decoded), ``preprocess``, ``network``, ``composite``, ``device to host`` (pictures that the CPU encodes). Where
-    the GPU waits for the host to launch the next kernel, that wait is in it."""
+    """Time on the GPU's clock from the first launch of a part to the end of its last, by part: ``host to device``
+    (frames that the CPU decoded), ``preprocess``, ``network``, ``composite``, ``device to host`` (pictures that the
+    CPU encodes). Includes time in which the GPU waits for the host to launch the next kernel."""
     peak_memory_bytes: int
-    """Most memory of the GPU in use at a time, by all processes: what must fit."""
+    """Peak GPU memory used by all processes together, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeverReport:
-    """How often each lever acted on the frames of one video."""
+    """Number of frames of one video on which each lever acted."""
 
     cached_frames: int
-    """Mattes that came from the cache."""
+    """Mattes taken from the cache."""
     reused_frames: int
-    """Frames that changed so little that the last matte served again."""
+    """Frames that reused the last matte because they had hardly changed."""
     early_frames: int
-    """Frames whose matte is the first network's."""
+    """Frames matted by the first network alone."""
     cropped_frames: int
-    """Frames of which the network saw people's surroundings alone."""
+    """Frames of which the network saw only the area around people."""
     empty_frames: int
-    """Frames without anybody in the last look, and without motion since: not shown to the network."""
+    """Frames skipped because nobody was in the last one checked, and nothing has moved since."""
     close_up_frames: int
-    """Frames that people fill: the network saw them smaller."""
+    """Close-ups, which the network saw smaller."""
     network_share: float
-    """Samples that the main network saw, over those of every frame once and whole; repeats at the start of a shot
-    aside. Above 1 where it sees more than that."""
+    """Samples that the main network saw, relative to every frame once in full size; repeats at the start of a shot
+    are not counted. Can exceed 1."""
 
     def lines(self, frame_count: int) -> list[str]:
         """The counts in words, as lines."""
@@ -60,7 +60,7 @@ class LeverReport:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts while a job runs; written by the thread that estimates mattes."""
+    """Counts of a running job; updated by the thread that estimates mattes."""
 
     cached_frames: int = 0
     reused_frames: int = 0
@@ -69,15 +69,15 @@ class Tally:
     empty_frames: int = 0
     close_up_frames: int = 0
     samples: int = 0
-    """Samples of all pictures that the main network saw."""
+    """Samples that the main network saw."""
     frames: int = 0
-    """All frames, however they got their matte."""
+    """All frames, wherever their mattes came from."""
 
     def report(self, samples_of_frame: int) -> LeverReport:
         """The counts so far.
 
         Args:
-            samples_of_frame: Of the whole pictures of one frame, all eyes.
+            samples_of_frame: Samples of one frame at full network size, for all eyes.
         """
         counts = asdict(self)
         seen, usual = counts.pop("samples"), counts.pop("frames") * samples_of_frame
@@ -101,25 +101,25 @@ class SegmentReport(VideoReport):
     model: str
     model_requested: str
     model_note: str | None
-    """Why the model is not the one that might be expected."""
+    """Why another network is used than expected; None otherwise."""
     engine: str
     engine_reasons: tuple[str, ...]
-    """Why this engine, one line each: what was passed over, and for what."""
+    """Why this engine was chosen and others were not, one line each."""
     decoder: str
-    """What decoded, and why not the GPU where it could not."""
+    """The decoder, and why it was not the GPU's."""
     device: str
     shows_people: bool = True
-    """False where nobody was found in any frame: all that was written is background. A note says so."""
+    """False if nobody was found in any frame, so that all outputs show only background; a note says so."""
     stereo: str
     stereo_reason: str
     projection: str
     projection_reason: str
     network_size: tuple[int, int]
-    """(height, width) of the network's picture."""
+    """(height, width) of the network's input."""
     peak_memory_bytes: int | None
-    """Largest resident size of the process so far; None if the system does not report it."""
+    """Peak resident memory of the process so far, in bytes; None if the system does not report it."""
     levers: LeverReport | None = None
-    """What became of the frames on their way to the network; None if several processes shared the video."""
+    """How often levers acted; None if several processes shared the video."""
     gpu: GpuReport | None = None
     """Time and memory of the GPU; None if the frames stayed on the CPU."""
 
@@ -134,10 +134,10 @@ def summarise(
     """The summary of a job, as lines; outputs first.
 
     Args:
-        report: The job's report.
-        preview: The contact sheet that it wrote.
-        with_stages: Tell how busy each stage was, too.
-        told: Notes that the user has seen already.
+        report: The report of the job.
+        preview: The contact sheet that was written.
+        with_stages: Include the load of each stage.
+        told: Notes that the user has already seen.
     """
     lines = []
     for output in report.outputs:
@@ -146,7 +146,7 @@ def summarise(
         lines.append(f"{preview}  contact sheet")
     frames = frames_in_words(report.frame_count)
     pace = f": {report.frames_per_second:.1f} fps" if report.frame_count > 1 else ""
-    # Nothing was measured where an earlier run had made all that was left to join.
+    # Without stages nothing was measured: earlier runs had made everything.
     if pace and report.pipeline.stages:
         pace += f"; {_pace(report)}"
     lines.append(f"{frames} in {report.wall_seconds:.1f} s{pace}")
@@ -181,11 +181,11 @@ def summarise(
 
 
 def _pace(report: SegmentReport) -> str:
-    """Time of a frame in the stage that sets the pace; the way through all queues says little of a file job."""
+    """Time per frame in the slowest stage; for a file, the time through all queues says little."""
     stages = report.pipeline.stages
     bottleneck = report.pipeline.bottleneck
     slowest = next((stage for stage in stages if bottleneck and stage.name == bottleneck.stage), stages[0])
-    # A stage that takes several frames at a time is timed by the call.
+    # A stage that takes several frames per call is timed per call.
     per_frame = slowest.latency.count / slowest.items if slowest.items else 1.0
     p50, p95, p99 = (
         seconds * per_frame * 1e3

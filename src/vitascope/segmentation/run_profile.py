@@ -15,20 +15,20 @@ PARTS_OF_STAGES = {
     "composite": "matte",
     "device to host": "download",
 }
-"""Spans on the GPU by the stage that waits for them."""
+"""The stage that waits for each span of GPU work."""
 
 
 def profile_paths(output: Path) -> tuple[Path, Path]:
     """Paths of a run's profile and trace.
 
     Args:
-        output: The first output; of a folder of pictures, they lie beside the folder.
+        output: The first output; for a folder of pictures, the files lie beside the folder.
     """
     return paths_beside(_target(output))
 
 
 def not_profiled(*, wanted: bool) -> list[str]:
-    """The note on a run that cannot be profiled, because other processes do the work."""
+    """The note for a run that cannot be profiled, because other processes do the work."""
     if not wanted:
         return []
     return [
@@ -40,9 +40,9 @@ def run_profile(outputs: Sequence[Path], *, wanted: bool, device_id: int) -> Pip
     """A context manager that profiles one run of ``segment``, if requested.
 
     Args:
-        outputs: What the run writes.
-        wanted: Profile the run.
-        device_id: Number of the GPU whose load is looked at.
+        outputs: The outputs of the run.
+        wanted: True to profile the run.
+        device_id: Index of the GPU whose load is sampled.
     """
     return PipelineProfile(
         f"segment {outputs[0].name}",

@@ -81,8 +81,8 @@ class Segmenter(Closing):
     def close(self) -> None:
         """Free the network, restore OpenCV's threads, and stop worker processes and running streams.
 
-        Idempotent; any thread may call it. It waits for a frame that another thread is taking from a stream. A forked
-        process has nothing to close.
+        Idempotent; any thread may call it. It waits until another thread has received its next frame from a stream.
+        In a forked process it does nothing.
         """
         if not self._process.is_current:
             return
@@ -123,14 +123,14 @@ class Segmenter(Closing):
         turn = self._begun[steps] = RLock()
         try:
             while True:
-                self._process.require()  # before the lock, which another thread may have held
+                self._process.require()  # before the lock, which another thread may have held at the fork
                 with turn:
                     self._require_open()
                     step = next(steps, None)
                 if step is None:
                     return
                 yield step
-                del step  # while the next is made, nobody but the caller shall hold it
+                del step  # while the next step is made, only the caller may hold this one
         finally:
             if self._process.is_current:
                 with turn:
@@ -184,13 +184,13 @@ class Segmenter(Closing):
         refuse_clashes([planned], settings=self.settings)
         self._look_for_people(planned.video, on_start)
         runner = self._runner
-        if in_stretches is None:  # only a run in one piece is profiled
+        if in_stretches is None:  # only runs in one piece are profiled
             in_stretches = (
                 self.settings.people.hints is not None and not self.settings.debug.profile_performance
             )
         if in_stretches and isinstance(runner, FilmRunner):
             from vitascope.segmentation.processes.crew import (
-                ProcessCrew,  # a run in one piece needs none of that
+                ProcessCrew,  # imported here: runs in one piece do not need it
             )
 
             runner = ProcessCrew(self.loaded, store=self._store, alone=runner, keeps_stretches=True)
@@ -200,7 +200,7 @@ class Segmenter(Closing):
 
     @property
     def shares_many(self) -> bool:
-        """True if ``write_all`` can make several videos at once: several processes, and everybody kept."""
+        """True if ``write_all`` can make several videos at once: with several processes, and all people kept."""
         return not isinstance(self._runner, FilmRunner) and not self.settings.people.active
 
     def write_all(
@@ -214,7 +214,7 @@ class Segmenter(Closing):
         """Segment many videos in several processes at once: longest first, short ones whole.
 
         Args:
-            planned: Inputs and outputs, which do not clash.
+            planned: Inputs and outputs that do not clash.
             on_queue: Called with the queue before it starts; it reports the progress of all videos and places.
             on_start: Called as each video begins, from this thread.
             resume: As for ``write``.
@@ -225,8 +225,8 @@ class Segmenter(Closing):
         Raises:
             UsageError: The segmenter is closed; a kind is unknown or lacks its background; or the network is open in
                 this process.
-            InputError: A node of a cluster does not see a video.
-            OutputError: A node of a cluster does not see a folder, or may not write there.
+            InputError: A node of a cluster cannot see a video.
+            OutputError: A node of a cluster cannot see an output folder, or may not write there.
         """
         self._require_open()
         runner = self._runner
@@ -250,22 +250,22 @@ class Segmenter(Closing):
             raise UsageError("the Segmenter is closed; open another one, or work inside its with block")
 
     def _told_player(self, report: SegmentReport) -> SegmentReport:
-        """The report, once the VR player's files lie beside the outputs, if there is one."""
+        """The report, after writing the VR player's files beside the outputs, if a player is set."""
         if self.settings.output.player is None:
             return report
-        # Imported here: most runs are for no VR player.
+        # Imported here: most runs have no VR player.
         from vitascope.segmentation.vr.library import tell_player
 
         return replace(report, notes=(*report.notes, *tell_player(report.outputs, self.settings.output)))
 
     def _look_for_people(self, video: Path, on_start: Callable[[Started], object] | None = None) -> None:
-        """See who is in a video, where some of them shall be kept and nobody looked before."""
+        """Scan a video for people if some of them are to be kept and it was not scanned before."""
         if not self.settings.people.active:
             return
         if self.settings.people.keep_held:
             progress = self._fetch_progress
             self._store.pull("isnet", progress=partial(progress, "isnet") if progress else None)
-        from vitascope.segmentation.people.hinted import needs_scan  # most runs keep everybody
+        from vitascope.segmentation.people.hinted import needs_scan  # imported here: most runs keep everybody
         from vitascope.segmentation.people.scan import find_people
         from vitascope.segmentation.people.table import known_people
 
@@ -291,7 +291,7 @@ class Segmenter(Closing):
     ) -> LiveMattingReport:
         """Cut people out of a camera's picture, live, until the run is stopped or the source ends.
 
-        Late pictures are dropped in favour of newer ones. ``output.kinds`` must have a single kind; ``alpha`` needs
+        Late frames are dropped in favour of newer ones. ``output.kinds`` must have a single kind; ``alpha`` needs
         sinks that support transparency.
 
         Args:
@@ -316,7 +316,7 @@ class Segmenter(Closing):
             OutputError: A sink cannot be opened, or every one failed.
             PipelineError: A stage failed.
         """
-        from vitascope.segmentation.live import IN_ONE_PROCESS, segment_live  # a video needs none of that
+        from vitascope.segmentation.live import IN_ONE_PROCESS, segment_live  # only live runs need it
 
         self._require_open()
         if isinstance(sinks, str):
@@ -338,7 +338,7 @@ class Segmenter(Closing):
 def _notes_of_replaced(planned: PlannedVideo) -> list[str]:
     notes = []
     for path in (*(path for _, path in planned.outputs), *planned.descriptions):
-        with wrap_output_error(path, "look at it"):  # who may not
+        with wrap_output_error(path, "look at it"):  # there may be no permission
             if path.is_file():
                 notes.append(f"{path} replaced an earlier file")
     return notes
@@ -349,6 +349,6 @@ def _open_runner(
 ) -> FilmRunner | ProcessCrew:
     if not works_in_processes(loaded.settings):
         return FilmRunner(loaded, store=store, fetch_progress=progress)
-    from vitascope.segmentation.processes.crew import ProcessCrew  # a run in one process needs none of that
+    from vitascope.segmentation.processes.crew import ProcessCrew  # one process needs none
 
     return ProcessCrew(loaded, store=store, progress=progress)

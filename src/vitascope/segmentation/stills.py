@@ -1,8 +1,8 @@
 """Mattes single pictures from many threads; pictures submitted at the same time share one call of the network.
 
-Each thread prepares its picture and refines its matte by itself; only the network is shared, behind a
-``DynamicBatcher``. The pictures of one call take the place of the eyes of a stereo video, each with its own empty
-memory, so a matte does not depend on the other pictures. Close-ups are shown smaller, as in videos.
+Each thread prepares its picture and refines its matte itself; they share only the network, through a
+``DynamicBatcher``. The pictures of a call take the place of the eyes of a stereo video. Each starts with an empty
+state, so its matte does not depend on the others. Close-ups are shown smaller, as in videos.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from vitascope.segmentation.matting.estimates import enlarged, fit_plain_matte
 from vitascope.segmentation.matting.look_ahead import settle, settled_alpha
 from vitascope.segmentation.matting.networks import ChosenNetwork, FetchProgress, open_network
 
-_FORMAT: Final = PIXEL_FORMATS["yuv444p"]  # as image files come
+_FORMAT: Final = PIXEL_FORMATS["yuv444p"]  # the format of decoded image files
 
 
 class StillSegmenter(Closing):
@@ -105,7 +105,7 @@ class StillSegmenter(Closing):
             min_batch_size=wanted.min_batch_size,
             max_batch_size=wanted.max_batch_size,
             timeout_ms=wanted.timeout_ms,
-            # On a GPU each number of pictures is a CUDA graph.
+            # On a GPU, each batch size needs its own CUDA graph.
             bucket_sizes=_buckets(wanted.max_batch_size) if self.device.kind == "cuda" else (),
         )
         self._batcher = DynamicBatcher(
@@ -113,7 +113,7 @@ class StillSegmenter(Closing):
         ).start()
 
     def close(self) -> None:
-        """Finish the submitted pictures and free the network; idempotent. A forked process has nothing to close."""
+        """Finish the submitted pictures and free the network. Idempotent; does nothing in a forked process."""
         if not self._process.is_current:
             return
         self._batcher.stop()
@@ -144,7 +144,7 @@ class StillSegmenter(Closing):
             return self._mask(picture)
 
     def stats(self) -> BatcherStats:
-        """How many pictures shared calls, and how long they waited."""
+        """How many pictures shared a call, and how long they waited."""
         return self._batcher.stats()
 
     def _mask(self, picture: npt.NDArray[np.uint8]) -> Plane:
@@ -172,7 +172,7 @@ class StillSegmenter(Closing):
         return adjust_edges(alpha, self._edges, regions=regions)
 
     def _infer(self, pictures: npt.NDArray[Any]) -> dict[str, npt.NDArray[np.float32]]:
-        """Network answers of B pictures, [B, ...] each."""
+        """The network's outputs for B pictures, each [B, ...]."""
         if self._together:
             return self._estimate(pictures)
         alone = [self._estimate(pictures[n : n + 1]) for n in range(len(pictures))]
@@ -196,9 +196,9 @@ class StillSegmenter(Closing):
     def _with_close_ups(
         self, eyes: npt.NDArray[Any], state: SpatialState, are_close: Sequence[bool]
     ) -> dict[str, npt.NDArray[np.float32]]:
-        """Mattes of pictures [1, B, 3, h, w], some of which are close-ups; unless all are, all are shown in both sizes.
+        """Mattes of pictures [1, B, 3, h, w], some or all of them close-ups.
 
-        That way a GPU sees no other shapes than those of whole batches.
+        If only some are, the network sees all in both sizes, so that a GPU sees only the shapes of whole batches.
         """
         close_ups = CloseUps(NetworkInput((int(eyes.shape[3]), int(eyes.shape[4])), "NCHW"))
         found: dict[bool, dict[str, npt.NDArray[np.float32]]] = {}
@@ -220,11 +220,11 @@ class StillSegmenter(Closing):
 def _arrays(estimate: MatteEstimate) -> dict[str, npt.NDArray[np.float32]]:
     if estimate.alpha is not None:
         return {"alpha": estimate.alpha}
-    assert estimate.gain is not None  # MatteEstimate holds either form
+    assert estimate.gain is not None  # MatteEstimate has either matte or coefficients
     assert estimate.offset is not None
     return {"gain": estimate.gain, "offset": estimate.offset}
 
 
 def _buckets(most: int) -> tuple[int, ...]:
-    """Powers of two, and the largest size."""
+    """Powers of two below the largest size, and that size."""
     return (*(1 << bit for bit in range(most.bit_length()) if 1 << bit < most), most)

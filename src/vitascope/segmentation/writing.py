@@ -33,11 +33,11 @@ class OutputSet(Closing):
 
     Args:
         reader: The input: gives size, colour, timing, HDR metadata and the streams to copy.
-        outputs: Kind and path of each.
-        encodings: How each is encoded, in the same order.
-        trim: Which part of the input is written.
-        vr: What the input is to VR.
-        settings: They say what the pictures of some kinds look like.
+        outputs: Kind and path of each output.
+        encodings: Encoding of each output, in the same order.
+        trim: The part of the input that is written.
+        vr: Layout and projection of the input.
+        settings: Settings of the outputs.
 
     Raises:
         OutputError: A file cannot be created.
@@ -87,7 +87,7 @@ class OutputSet(Closing):
         """Encode the next frame into every file."""
         for kind, writer, picture in zip(self._kinds, self._writers, rendered.pictures, strict=True):
             if kind == "alpha":
-                assert rendered.alpha is not None  # drawn because of this kind
+                assert rendered.alpha is not None  # this kind requests it
                 writer.write_with_alpha(picture, rendered.alpha)
             else:
                 writer.write(picture)
@@ -100,7 +100,7 @@ class OutputSet(Closing):
         """
         for writer in self._writers:
             writer.complete()
-        # Only when all are whole does the first one get its name.
+        # Publish only when all are complete, so that a failure leaves none.
         for writer in self._writers:
             writer.publish()
         return tuple(
@@ -128,7 +128,7 @@ def written_info(
         kind: Kind of the output.
         info: The input's facts, its format planar.
         encoding: How the output is encoded.
-        vr: What the input is to VR; written where a VR player shall find it.
+        vr: Layout and projection of the input; written where VR players look for them.
         settings: Settings of the outputs.
     """
     if settings.player is not None and kind != "mask":
@@ -170,7 +170,7 @@ def _is_alike(info: VideoInfo, other: VideoInfo) -> bool:
 
 
 def changes_of_streams(written: WriteReport) -> list[str]:
-    """Notes on sound and subtitles that were not copied, one line each."""
+    """Notes on audio and subtitles that were not copied, one line each."""
     return [stream.in_words() for stream in written.streams if stream.action != "copied"]
 
 
@@ -198,24 +198,24 @@ class FramesUntilDamage:
             self._damage = error
 
     def raise_damage(self) -> None:
-        """Raise what ended the frames early, if anything did; once."""
+        """Raise the damage that ended the frames early, if any; only once."""
         damage, self._damage = self._damage, None
         try:
             if damage is not None:
                 raise damage
         finally:
-            del damage  # its traceback holds this frame: together they would live until a search for cycles
+            del damage  # its traceback holds this frame: a cycle that would live until the next collection
 
 
 def _kept_files(files: OutputSet) -> str:
-    """Keep what was written of a run that ends early, and say so in a few words."""
+    """Keep what an unfinished run has written; returns a few words about it."""
     kept = files.keep_partial()
     return f"kept what was written: {', '.join(map(str, kept))}" if kept else "nothing was written yet"
 
 
 @contextmanager
 def keeping_what_was_written(files: OutputSet, *, of_damaged: bool) -> Iterator[None]:
-    """Keep what a run has written after Ctrl-C, and after damage if requested; the error says so."""
+    """Keep what was written after Ctrl-C, and after damage if requested; the error says so."""
     try:
         yield
     except KeyboardInterrupt as error:
@@ -230,7 +230,7 @@ def beside_files(written: Sequence[OutputReport], save: Callable[[], _T]) -> _T:
     """Write a file beside finished outputs (a contact sheet, a profile); if it fails, the outputs stay.
 
     Raises:
-        OutputError: It cannot be written; the message says that the outputs are there.
+        OutputError: The file cannot be written; the message says that the outputs are finished.
     """
     try:
         return save()
@@ -240,11 +240,11 @@ def beside_files(written: Sequence[OutputReport], save: Callable[[], _T]) -> _T:
 
 
 def finish_files(files: OutputSet) -> tuple[OutputReport, ...]:
-    """Complete and name the outputs; Ctrl-C waits for it, because by then stopping gains nothing.
+    """Complete and name the outputs; a Ctrl-C takes effect after that, since most of the work is done.
 
     Raises:
         OutputError: As ``OutputSet.finish``.
-        KeyboardInterrupt: Ctrl-C was pressed meanwhile; the outputs are there.
+        KeyboardInterrupt: Ctrl-C was pressed meanwhile; the outputs are finished.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="vitascope-finish") as pool:
         finishing = pool.submit(files.finish)

@@ -1,6 +1,7 @@
 """The corrections of a video: its hints file, for ``vitascope segment --hints``.
 
-Each state of the file has a revision, so that nobody writes over what another window or an editor wrote meanwhile.
+Each state of the file has a revision, so that nothing written meanwhile by another window or an editor is
+overwritten.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from vitascope.media.writing.output_target import PartialFile
 _NO_FILE, _UNREADABLE = "none", "unreadable"
 _writing = threading.Lock()
 WHAT_IS_SET: Final[Any] = {"by_alias": True, "exclude_unset": True, "exclude_none": True}
-"""How hints become plain data for the page, for ``model_dump``."""
+"""Options of ``model_dump`` that turn hints into plain data for the page."""
 _HEAD = "# Corrections of a video, for vitascope segment --hints; vitascope studio reads and writes them.\n"
 
 
@@ -38,13 +39,13 @@ class CorrectionsClashError(UsageError):
 
 
 class Corrections(NamedTuple):
-    """The content of the file at a time."""
+    """The content of the file at one moment."""
 
     revision: str
     hints: Hints | None
     """None if the file has an error."""
     error: str | None = None
-    """Line and reason of it."""
+    """Line and reason of the error."""
 
     @property
     def plain(self) -> dict[str, Any] | None:
@@ -53,7 +54,7 @@ class Corrections(NamedTuple):
 
     @property
     def json(self) -> str:
-        """All of it for the page, on one line."""
+        """Everything for the page, on one line."""
         hints = "null" if self.hints is None else self.hints.model_dump_json(**WHAT_IS_SET)
         return f'{{"revision":{dumps(self.revision)},"error":{dumps(self.error)},"hints":{hints}}}'
 
@@ -82,14 +83,14 @@ def write_corrections(video: Path, plain: object, *, revision: str) -> Correctio
     Args:
         video: The video.
         plain: Hints as plain data, as ``Corrections.plain`` gives them.
-        revision: Revision of the file that they were made from.
+        revision: Revision of the file that they are based on.
 
     Returns:
         What was written, even if it was overwritten meanwhile.
 
     Raises:
-        CorrectionsClashError: The file is another one by now.
-        ConfigError: Something in them is no hint, or they are too many.
+        CorrectionsClashError: The file has changed since.
+        ConfigError: They have an invalid hint, or are too many.
         OutputError: The file cannot be written.
     """
     if not isinstance(plain, dict):
@@ -106,19 +107,19 @@ def write_corrections(video: Path, plain: object, *, revision: str) -> Correctio
 
 
 def change_corrections(video: Path, changes: object, *, revision: str) -> Corrections:
-    """Change the corrections of a video: one stroke more takes as long with 100,000 others as with none.
+    """Change the corrections of a video; a stroke takes as long with 100,000 others as with none.
 
     Args:
         video: The video.
         changes: Plain data, see ``HintChanges``.
-        revision: Revision of the file that they are made from.
+        revision: Revision of the file that they are based on.
 
     Returns:
         What was written, even if it was overwritten meanwhile.
 
     Raises:
-        CorrectionsClashError: The file is another one by now.
-        ConfigError: Something in them is no hint, there are too many, or the file has an error.
+        CorrectionsClashError: The file has changed since.
+        ConfigError: They have an invalid hint, are too many, or the file has an error.
         OutputError: The file cannot be written.
     """
     try:
@@ -136,7 +137,7 @@ def change_corrections(video: Path, changes: object, *, revision: str) -> Correc
 
 
 def _corrections_of(content: bytes | None, path: Path, video: Path) -> Corrections:
-    """The corrections that a content of the file holds."""
+    """The corrections in a content of the file."""
     revision = _revision(content)
     try:
         hints = Hints(label="") if content is None else hints_in(content, path)

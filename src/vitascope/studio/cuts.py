@@ -24,28 +24,28 @@ from vitascope.studio.library import ListedFile
 from vitascope.vr.stereo import eye_regions
 
 _LOOKED_AT_SIDE: Final = 192
-"""Longest side of what is looked at; the detector averages it further."""
+"""Longest side of the pictures compared; the detector shrinks them further."""
 _FRAMES_BETWEEN_NEWS = 48
 
 
 class Cuts:
-    """A video's cuts, as far as they are known; written by one thread, read by others."""
+    """The known cuts of a video; written by one thread, read by others."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
-        """When each shot but the first begins."""
+        """Start of each shot but the first."""
         self.looked_at_seconds = 0.0
         self.is_complete = False
         self.error: str | None = None
 
 
 class CutFinder:
-    """Looks for the cuts of one video at a time, on a thread of its own.
+    """Finds the cuts of one video at a time, on its own thread.
 
     Args:
-        folder: Where what was found is kept.
+        folder: Folder that keeps the results.
         wanted: How videos are read; its threshold is the run's.
-        on_news: Called with a video's id when more is known of it, from that thread.
+        on_news: Called from that thread with a video's id when more of its cuts are known.
     """
 
     def __init__(self, folder: Path, wanted: VideoSettings, *, on_news: Callable[[str], object]) -> None:
@@ -58,14 +58,14 @@ class CutFinder:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop looking."""
+        """Stop the search."""
         with self._changed:
             self._is_over = True
             self._changed.notify_all()
         self._thread.join()
 
     def of(self, film: ListedFile, version: str) -> Cuts:
-        """The cuts of a video as far as they are known; it is looked at next.
+        """The cuts of a video known so far; the video is searched next.
 
         Args:
             film: The video.
@@ -94,7 +94,7 @@ class CutFinder:
 
     def _find(self, film: ListedFile, version: str, cuts: Cuts) -> None:
         kept = self._file(film, version)
-        with suppress(OSError, ValueError, TypeError):  # nobody looked yet
+        with suppress(OSError, ValueError, TypeError):  # not searched yet
             cuts.seconds = [float(one) for one in json.loads(kept.read_bytes())]
             cuts.is_complete = True
         if cuts.is_complete:

@@ -1,24 +1,24 @@
 """Controls access to the studio: only the browser that opened the printed address, and only this page.
 
-Four checks stand before every answer, each against a known attack:
+Every request passes four checks, each against a known attack:
 
-- ``Host`` must be a name of this server: a stranger's site may have told the browser that it is at 127.0.0.1 (DNS
-  rebinding). 421, as RFC 9110, 15.5.20 has it.
-- What changes something, and every WebSocket, must come from this page: ``Origin`` is this server (RFC 6454). Browsers
-  send it with each such request. ``Sec-Fetch-Site`` refuses others' images, frames and scripts, too.
-- The token of the address, or the cookie that it is exchanged for: ``HttpOnly``, ``SameSite=Strict``. Programs send the
-  token as ``Authorization: Bearer`` (RFC 6750); no other site can make a browser do so.
-- A body is small, but for corrections, which are as long as a file of hints may be, and for a file that is brought
-  into a named folder: that says its length, and is bounded where it is received.
+- ``Host`` must be a name of this server: another site may have told the browser that it is at 127.0.0.1 (DNS
+rebinding). 421, as in RFC 9110, 15.5.20.
+- Requests that change something, and every WebSocket, must come from this page: ``Origin`` is this server (RFC 6454).
+Browsers send it with each such request. ``Sec-Fetch-Site`` also refuses other sites' images, frames and scripts.
+- The token of the address, or the cookie exchanged for it: ``HttpOnly``, ``SameSite=Strict``. Programs send the token
+as ``Authorization: Bearer`` (RFC 6750); no other site can make a browser do so.
+- A body must be small, except for corrections, which may be as long as a file of hints, and for an uploaded file,
+which states its length and is limited where it is received.
 
-The cookie of a browser that opened the printed address is signed, and valid for a week and over restarts. It says when
-it was given, and proves that by an HMAC (RFC 2104) with a key in Vitascope's home, for its owner alone. The address
-itself is a new one at each start. Removing the key shuts out every browser, at once.
+The cookie of a browser that opened the printed address is signed, and valid for a week, even after a restart. It
+contains the time at which it was given, with an HMAC (RFC 2104) made by a key in Vitascope's home that only its owner
+can read. The address itself is new at each start. Deleting the key locks out every browser at once.
 
-Other machines reach the studio at ``reached_at``. Browsers give WebXR to pages of secure contexts alone: of the machine
-itself, or over HTTPS (https://www.w3.org/TR/secure-contexts/).
+Other machines reach the studio at ``reached_at``. Browsers allow WebXR only on pages of secure contexts: on the
+machine itself, or over HTTPS (https://www.w3.org/TR/secure-contexts/).
 
-Every answer forbids the browser to load, run or show anything that is not this server's (Content Security Policy 3).
+Every answer forbids the browser to load, run or show anything from other servers (Content Security Policy 3).
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ _PROGRAMS: Final = "programs send Authorization: Bearer and the token"
 
 
 class Entrance:
-    """Gives cookies, and knows them again.
+    """Issues cookies and recognises them.
 
     Args:
-        key_file: Holds the key; made if it does not exist.
-        port: Where the server listens: cookies of one host are shared by all its ports.
+        key_file: File with the key; created if missing.
+        port: The server's port: cookies of one host are shared by all its ports.
 
     Raises:
-        OutputError: The key cannot be made.
+        OutputError: The key cannot be created.
     """
 
     def __init__(self, key_file: Path, *, port: int) -> None:
@@ -70,22 +70,22 @@ class Entrance:
         """The cookie's name."""
 
     def cookie(self) -> str:
-        """A new one: ``seconds.signature``, the seconds since 1970 at which it was given."""
+        """Make a cookie: ``seconds.signature``, with the time of issue in seconds since 1970."""
         self._take_key()
         given_at = str(int(time.time()))
         return f"{given_at}.{self._signature(given_at)}"
 
     def knows(self, cookie: str) -> bool:
-        """True for one that was given here in the last week."""
+        """True for a cookie issued here in the last week."""
         self._take_key()
         given_at, _, signature = cookie.partition(".")
         is_ours = hmac.compare_digest(signature.encode(), self._signature(given_at).encode())
         return is_ours and 0 <= time.time() - int(given_at) < COOKIE_SECONDS
 
     def _take_key(self) -> None:
-        """Take the key anew where somebody removed or changed its file."""
+        """Read the key again if its file was deleted or changed."""
         if _state_of(self._key_file) != self._key_is:
-            self._key = secrets.token_bytes(_KEY_BYTES)  # nobody has it, should there be no other
+            self._key = secrets.token_bytes(_KEY_BYTES)  # known to nobody, in case there is no other
             self._key_is = None
             with suppress(OutputError):
                 self._key = cookie_key(self._key_file)
@@ -99,10 +99,10 @@ def cookie_key(path: Path) -> bytes:
     """Read the key from its file; a missing, invalid or publicly readable key is replaced.
 
     Args:
-        path: The file; its owner alone can read it.
+        path: The file; only its owner can read it.
 
     Raises:
-        OutputError: It cannot be made.
+        OutputError: It cannot be created.
     """
     with suppress(OSError):
         with path.open("rb") as file:
@@ -117,12 +117,12 @@ def cookie_key(path: Path) -> bytes:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(key)
     except OSError as error:
-        raise OutputError(f"{path}: cannot be made: {error.strerror or error}") from error
+        raise OutputError(f"{path}: cannot be created: {error.strerror or error}") from error
     return key
 
 
 def _state_of(path: Path) -> tuple[int, ...] | None:
-    """Tells one state of a file from another; None where it is not there."""
+    """Identifies the state of a file; None if it does not exist."""
     try:
         status = path.stat()
     except OSError:
@@ -132,9 +132,9 @@ def _state_of(path: Path) -> tuple[int, ...] | None:
 
 MOST_BODY_BYTES = 1 << 20
 MOST_HINTS_BODY_BYTES = 2 * MAX_HINTS_BYTES
-"""As JSON hints are somewhat longer than in their file."""
+"""Hints are somewhat longer as JSON than in their file."""
 UPLOAD = ("POST", "/api/films")
-"""Method and path of the one request whose body is a file."""
+"""Method and path of the only request whose body is a file."""
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 _HEADERS = {
     "Content-Security-Policy": (
@@ -149,17 +149,17 @@ _HEADERS = {
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
 }
 _CLOSE_REFUSED = 1008
-"""RFC 6455, 7.4.1: against the server's policy."""
+"""RFC 6455, 7.4.1: the request violates the server's policy."""
 
 
 class Guard:
-    """Stands before an application (ASGI).
+    """Guards an ASGI application.
 
     Args:
-        app: What is guarded.
-        token: The secret of the address.
-        entrance: Who gives cookies.
-        names: Host names that the server is called by, in lower case.
+        app: The application.
+        token: The secret in the address.
+        entrance: Issues cookies.
+        names: Host names of the server, in lower case.
     """
 
     def __init__(self, app: ASGIApp, *, token: str, entrance: Entrance, names: Collection[str]) -> None:
@@ -167,7 +167,7 @@ class Guard:
         self._entrance = entrance
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or hand it on."""
+        """Refuse a request, or pass it on."""
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
@@ -189,7 +189,7 @@ class Guard:
             await send(message)
 
         if refused is not None:
-            if scope["path"].startswith("/api/"):  # where errors are one line in ``error``
+            if scope["path"].startswith("/api/"):  # here errors are one line in ``error``
                 told = {"error": bytes(refused.body).decode().strip(), "code": "UsageError"}
                 refused = JSONResponse(told, status_code=refused.status_code)
             await refused(scope, receive, send_guarded)
@@ -199,17 +199,17 @@ class Guard:
         )
 
     def _refusal(self, scope: Scope) -> Response | None:
-        """The answer to who may not; None for who may."""
+        """The answer to a forbidden request; None for a permitted one."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if not host or not is_own_name(host, self._names):
             return _refused(421, "Use the address of this server.")
-        # A program: no browser adds it by itself.
+        # It is a program's: no browser adds this header by itself.
         if _is(headers.get("authorization", ""), f"Bearer {self._token}"):
             return _too_long(headers, scope)
         changes = scope["type"] == "websocket" or scope["method"] not in _SAFE_METHODS
         is_tls = scope["scheme"] in ("https", "wss")
-        # Over HTTP there may be somebody between who adds TLS; over TLS a page that came without it is another's.
+        # Over HTTP, a proxy in between may add TLS; over TLS, a page loaded without TLS comes from another site.
         own = (f"https://{host}",) if is_tls else (f"http://{host}", f"https://{host}")
         if changes and headers.get("origin") not in own:
             return _refused(403, "This request comes from another site.")
@@ -225,7 +225,7 @@ class Guard:
         return _too_long(headers, scope)
 
     def _entered(self, scope: Scope, given: str) -> Response:
-        """The token becomes a cookie, and leaves the address."""
+        """Exchange the token for a cookie, and remove it from the address."""
         if not _is(given, self._token):
             return _refused(401, "This address is from an earlier start; use the one in the terminal now.")
         rest = {
@@ -273,7 +273,7 @@ def _too_long(headers: Headers, scope: Scope) -> Response | None:
 
 
 def _most(scope: Scope) -> int:
-    """The most bytes that a body may have."""
+    """The largest permitted body, in bytes."""
     is_hints = scope["type"] == "http" and scope["path"].endswith("/corrections")
     return MOST_HINTS_BODY_BYTES if is_hints else MOST_BODY_BYTES
 
@@ -283,7 +283,7 @@ def _refused(status: int, why: str) -> Response:
 
 
 def _bounded(receive: Receive, most: int) -> Receive:
-    """A body that does not say how long it is ends where it is too long, as if the browser had gone."""
+    """Limit a body of undeclared length: if it gets too long, it ends as if the browser had disconnected."""
     got = 0
 
     async def receive_bounded() -> Message:
@@ -299,19 +299,19 @@ def _bounded(receive: Receive, most: int) -> Receive:
 
 
 _ELSEWHERE = {socket.AF_INET: "192.0.2.1", socket.AF_INET6: "2001:db8::1"}
-"""Addresses of nobody (RFC 5737, RFC 3849); nothing is sent to them."""
+"""Addresses reserved for documentation (RFC 5737, RFC 3849); nothing is sent to them."""
 
 
 class TlsFiles(NamedTuple):
     """A server's certificate and key, in PEM."""
 
     certificate: Path
-    """With those that vouch for it, if any, after it."""
+    """The file may also contain the certificates that vouch for it."""
     key: Path
-    """Not encrypted: nobody is there to type a password at a restart."""
+    """Not encrypted: nobody could type a password at a restart."""
 
     def check(self) -> None:
-        """See that they are there and belong together.
+        """Check that the files exist and belong together.
 
         Raises:
             ConfigError: They cannot be used.
@@ -329,17 +329,18 @@ class TlsFiles(NamedTuple):
                     f"{self.key}: the key has a password; `openssl pkey -in {quote(str(self.key))} -out plain.pem` "
                     "asks for it and writes the key without"
                 ) from error
-            reason = getattr(error, "reason", None)  # None where OpenSSL only says that it is no PEM
+            reason = getattr(error, "reason", None)  # None if OpenSSL only says that it is not PEM
             raise ConfigError(
                 f"{self.certificate}, {self.key}: expected a certificate and its key, in PEM"
                 + (f": {reason.lower().replace('_', ' ')}" if reason else "")
             ) from error
 
     def names(self) -> frozenset[str]:
-        """DNS names that the certificate is for, in lower case, ``*.example.org`` among them.
+        """DNS names of the certificate, in lower case, including ones such as ``*.example.org``.
 
-        Python tells what is in a certificate to those alone who got it from a server and trust it: so one asks the
-        other here, in memory. None are known of one that clients refuse, as it holds no longer, say.
+        Python only shows a certificate's content to a client that received it and trusts it, so one end connects to
+        the other here, in memory. If clients refuse the certificate, for example because it has expired, no names are
+        known.
         """
         asking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         asking.check_hostname = False
@@ -368,7 +369,7 @@ class TlsFiles(NamedTuple):
 
 
 def reached_at(host: str) -> str:
-    """The address to be typed for a server that listens at a host: of "all addresses" the one of this network."""
+    """The address to type for a server that listens on a host; for "all addresses", that of this network."""
     try:
         if not ipaddress.ip_address(host).is_unspecified:
             return host
@@ -377,7 +378,7 @@ def reached_at(host: str) -> str:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as asking:
         try:
-            asking.connect((_ELSEWHERE[family], 9))  # of a datagram socket this only chooses the way
+            asking.connect((_ELSEWHERE[family], 9))  # for a datagram socket this only selects the route
         except OSError:  # no network
             return "::1" if family == socket.AF_INET6 else "127.0.0.1"
         return str(asking.getsockname()[0])

@@ -1,7 +1,7 @@
 """Lists everything that Vitascope keeps in its home: purpose and size of each part, and which may be deleted.
 
-What is made again by itself goes with ``vitascope cache clear``. Built engines, who was found in videos and the
-studio's jobs go only where somebody names them.
+``vitascope cache clear`` deletes what can be made again automatically. Built engines, people found in videos and the
+studio's jobs are deleted only when named.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from vitascope.media.libav import wrap_output_error
 from vitascope.segmentation.matting.cached_film import CacheContents, cache_contents, clear_cache
 
 _ABANDONED_SECONDS: Final = 3600.0
-"""A hidden file is one that is being written; one that nobody wrote to for so long was left by a crash."""
+"""A hidden file is being written; one that did not change for this long was left by a crash."""
 
 
 class Part(NamedTuple):
@@ -31,13 +31,13 @@ class Part(NamedTuple):
     """Folders and files below the home."""
     purpose: str
     is_spare: bool = False
-    """True for what is made again by itself."""
+    """True for what is made again automatically."""
     is_cache: bool = False
     """True for a folder of ``CacheManager``, which has an index and a lock."""
     lock: str | None = None
-    """The lock file of who writes it."""
+    """Lock file of the writer."""
     refusal: str | None = None
-    """What deletes it instead; None for what is deleted here."""
+    """What deletes it instead; None if it is deleted here."""
 
 
 PARTS: Final = (
@@ -69,7 +69,7 @@ PARTS: Final = (
         refusal="these files were put there by hand; delete the folder by hand",
     ),
 )
-"""Everything that has a place of its own."""
+"""All parts that have their own place."""
 
 
 def contents_of(part: Part) -> CacheContents:
@@ -100,11 +100,11 @@ def clear_parts(names: Sequence[str]) -> list[tuple[Part, CacheContents]]:
         names: Names of parts.
 
     Returns:
-        Each with what it held.
+        Each part with its former contents.
 
     Raises:
-        UsageError: There is no such part, or it is not deleted here; nothing is deleted then.
-        OutputError: A studio runs whose jobs these are, or a folder cannot be written.
+        UsageError: There is no such part, or it cannot be deleted here; then nothing is deleted.
+        OutputError: A running studio uses these jobs, or a folder cannot be written.
     """
     by_name = {part.name: part for part in PARTS}
     if unknown := [name for name in names if name not in by_name]:
@@ -116,7 +116,7 @@ def clear_parts(names: Sequence[str]) -> list[tuple[Part, CacheContents]]:
         if part.refusal is not None:
             raise UsageError(f"{part.name}: {part.refusal}")
     with ExitStack() as writers:
-        for part in parts:  # all, before anything is deleted
+        for part in parts:  # check all before deleting any
             writers.enter_context(_writer_away(part))
         return [(part, _clear(part)) for part in parts]
 
@@ -135,7 +135,7 @@ def _clear(part: Part) -> CacheContents:
 
 @contextmanager
 def _writer_away(part: Part) -> Iterator[None]:
-    """Keep who writes a part from beginning, and refuse where it runs."""
+    """Keep the writer of a part from starting, and refuse if it is running."""
     lock = None if part.lock is None else vitascope_home() / part.lock
 
     def refuse() -> None:
@@ -149,7 +149,7 @@ def _writer_away(part: Part) -> Iterator[None]:
 def _is_being_written(file: Path) -> bool:
     try:
         return file.name.startswith(".") and time.time() < file.lstat().st_mtime + _ABANDONED_SECONDS
-    except OSError:  # it has its name by now, or has gone
+    except OSError:  # it has been renamed by now, or is gone
         return True
 
 
@@ -159,7 +159,7 @@ def _files_of(part: Part) -> Iterator[Path]:
 
 
 def _files(place: Path) -> Iterator[Path]:
-    """Files at and below a place; links to folders are not followed, and a place that is one is somebody else's."""
+    """Files at and below a place; links to folders are not followed, and if the place itself is one, it is not ours."""
     if place.is_file():
         yield place
     if place.is_symlink():
@@ -171,7 +171,7 @@ def _files(place: Path) -> Iterator[Path]:
 def _counted(folder: Path, files: Iterable[Path]) -> CacheContents:
     entries = size_bytes = 0
     for file in files:
-        with suppress(OSError):  # it has just gone
+        with suppress(OSError):  # it has just been deleted
             size_bytes += file.lstat().st_size
             entries += 1
     return CacheContents(folder, entries, size_bytes)

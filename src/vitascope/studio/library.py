@@ -25,31 +25,31 @@ from vitascope.media.reading.discovery import VIDEO_SUFFIXES
 from vitascope.media.reading.images import IMAGE_SUFFIXES, natural_key
 
 _MOST_FILES = 2000
-"""Beyond that a page that lists them is of no use, and a folder was named by mistake."""
+"""A page listing more is useless, and the folder was probably given by mistake."""
 
 
 _VOICE_SUFFIXES = frozenset({".wav", ".mp3", ".m4a", ".ogg", ".opus", ".flac", ".aac", ".motion"})
 LISTED_SUFFIXES = VIDEO_SUFFIXES | IMAGE_SUFFIXES | _VOICE_SUFFIXES
-"""Endings of all files that the page is told of."""
+"""Suffixes of all files listed on the page."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedFile:
-    """A video or a picture of a named folder."""
+    """A video or picture in a given folder."""
 
     id: str
-    """What the page calls it: 16 hexadecimal digits."""
+    """Its name for the page: 16 hexadecimal digits."""
     path: Path
     """Absolute, without symbolic links."""
     name: str
-    """Below the folder that was named."""
+    """Path below the given folder."""
 
     @property
     def version(self) -> str:
-        """Changes when the file does.
+        """A version that changes with the file.
 
         Raises:
-            InputError: It is gone.
+            InputError: It no longer exists.
         """
         try:
             status = self.path.stat()
@@ -59,10 +59,10 @@ class ListedFile:
 
 
 class Library:
-    """The files of the named folders.
+    """The files in the given folders.
 
     Args:
-        named: Folders, looked through with all that lies below them, and videos, whatever their suffix.
+        named: Folders, searched with all their subfolders, and videos with any suffix.
 
     Raises:
         InputError: One of them does not exist.
@@ -78,15 +78,15 @@ class Library:
 
     @property
     def named(self) -> str:
-        """The folders and videos, for people."""
+        """The given folders and videos, for people."""
         return ", ".join(str(root) for root in self._roots)
 
     @property
     def folder(self) -> Path:
-        """Folder of new files: the first that was named.
+        """Folder for new files: the first one given.
 
         Raises:
-            UsageError: None was.
+            UsageError: No folder was given.
         """
         folder = next((root for root in self._roots if root.is_dir()), None)
         if folder is None:
@@ -97,7 +97,7 @@ class Library:
         """All videos, in natural order of their names.
 
         Args:
-            without: Files that are left out: what was made of others.
+            without: Files to leave out, because they were made from others.
         """
         left_out = {path.resolve() for path in without}
         return [film for film in self._files(VIDEO_SUFFIXES) if film.path not in left_out]
@@ -107,17 +107,17 @@ class Library:
         return list(self._files(IMAGE_SUFFIXES))
 
     def voices(self) -> list[ListedFile]:
-        """All sound files and recorded motion, which move a portrait as a video does."""
+        """All sound files and recorded motion, which can move a portrait like a video."""
         return list(self._files(_VOICE_SUFFIXES))
 
     def find(self, file_id: str) -> ListedFile:
-        """The video or picture of an id, as it is now.
+        """The current video or picture with an id.
 
         Raises:
-            InputError: No such file lies in the named folders any more.
+            InputError: The given folders no longer contain such a file.
         """
         seen = self._seen.get(file_id)
-        # What was a file of the folder when it was listed may be a link by now.
+        # A file listed earlier may have been replaced by a link.
         if seen is not None and seen.path.is_file() and seen.path.resolve() == seen.path:
             return seen
         for file in self._files(LISTED_SUFFIXES):
@@ -137,7 +137,7 @@ class Library:
                 yield self._listed(root, root.name)
                 continue
             for path in _below(root, frozenset(suffixes)):
-                # A link may lead out of the folder; what it leads to was not named.
+                # A link may lead out of the folder, to something that was not given.
                 real = path.resolve()
                 if not real.is_relative_to(root) or not real.is_file():
                     continue
@@ -166,7 +166,7 @@ def film_id(path: Path) -> str:
 
 
 MOST_UPLOAD_BYTES: Final = 64 << 30
-"""An hour of 8K from a VR camera has some 60 GB."""
+"""An hour of 8K from a VR camera takes about 60 GB."""
 _LEFT_FREE_BYTES: Final = 1 << 30
 _WRITTEN_AT_ONCE: Final = 1 << 20
 _MOST_NAME_BYTES: Final = 200
@@ -174,10 +174,10 @@ _NOT_IN_NAMES = re.compile(r'[\x00-\x1f\x7f<>:"|?*%]')
 
 
 def plain_name(given: str) -> str:
-    """The name that a file gets: no folder, nothing hidden, nothing that a system, an address or a pattern reads.
+    """Make a file's name safe: no folder, not hidden, no characters special to systems, addresses or patterns.
 
     Raises:
-        UsageError: It is no name of a video, a picture or a sound.
+        UsageError: It is not the name of a video, picture or sound.
     """
     name = unicodedata.normalize("NFC", re.split(r"[/\\]", given)[-1])
     name = _NOT_IN_NAMES.sub("_", name).strip().lstrip(".")
@@ -195,15 +195,15 @@ async def receive(body: AsyncIterator[bytes], folder: Path, *, name: str, size_b
     Args:
         body: Parts of the file, in order.
         folder: Absolute, without symbolic links.
-        name: From ``plain_name``.
-        size_bytes: Size of the file, as it was announced.
+        name: A name from ``plain_name``.
+        size_bytes: Announced size of the file.
 
     Returns:
-        The file: with ``_2`` and so on behind its name, where that was taken.
+        The file; ``_2`` and so on is appended if its name was taken.
 
     Raises:
-        UsageError: It is too large, or the upload was cut off.
-        OutputError: The disk has no room, or cannot be written.
+        UsageError: It is too large, or the upload was interrupted.
+        OutputError: The disk is full, or cannot be written.
     """
     if size_bytes > MOST_UPLOAD_BYTES:
         raise UsageError(f"{name}: it has {size_bytes} bytes; {MOST_UPLOAD_BYTES} are the limit")
@@ -223,7 +223,7 @@ async def receive(body: AsyncIterator[bytes], folder: Path, *, name: str, size_b
 
 
 async def _written(body: AsyncIterator[bytes], file: BinaryIO, *, most_bytes: int) -> int:
-    """Write what comes, and no more than was announced; how much it was."""
+    """Write what arrives, but no more than was announced; return the number of bytes."""
     waiting, got = bytearray(), 0
     async for part in body:
         waiting += part
@@ -239,11 +239,11 @@ async def _written(body: AsyncIterator[bytes], file: BinaryIO, *, most_bytes: in
 
 
 def _named(partial: Path, wanted: Path) -> Path:
-    """Give a file the first name that is free; nobody else's file is ever replaced."""
+    """Give a file the first free name; an existing file is never replaced."""
     for ending in chain([""], map("_{}".format, count(2))):
         path = wanted.with_stem(wanted.stem + ending)
         try:
-            # The name is taken first, and by nobody else; links are not followed.
+            # Reserve the name first, exclusively; links are not followed.
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         except FileExistsError:
             continue

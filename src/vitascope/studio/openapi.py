@@ -19,22 +19,22 @@ _NUMBERS: Final = {
 _FRAME: Final = {
     "t": _NUMBERS["t"],
     "view": "source, mask, key, blur, replace, overlay or cutout.",
-    "beside": "Views with commas between that will be asked for of the same frame.",
+    "beside": "Further views of the same frame that will be requested, separated by commas.",
     "eye": "left or right.",
     "side": "Longest side in pixels: 160, 480, 640, 960, 1280 or 1920.",
-    "yaw": "With pitch and fov: look there, in degrees; for VR videos.",
+    "yaw": "With pitch and fov: direction of view, in degrees; for VR videos.",
     "pitch": "Degrees up.",
-    "fov": "Width of what is seen, in degrees, 30 to 120.",
+    "fov": "Width of the view, in degrees, 30 to 120.",
     "background": "Id of a picture, for the view replace.",
     "key_color": "For the view key: #78FF9B or a name.",
-    "version": "Of the video, as `GET /api/films/{film}` gives it; another one is answered with 409.",
-    "revision": "Of the corrections, so that pictures of older ones are not given.",
+    "version": "Version of the video, as `GET /api/films/{film}` gives it; another one is answered with 409.",
+    "revision": "Revision of the corrections, so that pictures of older ones are not returned.",
 }
 _ANIMATED: Final = {
     "portrait": "Id of a picture.",
     "t": _NUMBERS["t"],
-    "expression": "Strength of what the face does, 0 to 4; 1 is the driver's own.",
-    "pose": "Strength of what the head does, 0 to 4.",
+    "expression": "Strength of the facial movements, 0 to 4; 1 is the driver's own.",
+    "pose": "Strength of the head's movements, 0 to 4.",
     "side": "Longest side in pixels, 16 to 1920.",
 }
 
@@ -56,18 +56,18 @@ def openapi() -> dict[str, Any]:
         UPLOAD[1]: {
             "get": _operation("Videos, pictures, and voices (sound and recorded motion) of the folders"),
             "post": _operation(
-                "Bring a file into the first folder: its bytes, with their length",
+                "Upload a file into the first folder: its bytes, with their length",
                 411,
                 422,
                 500,
                 503,
-                query={"name": "Its name; another is chosen where that is taken."},
+                query={"name": "Its name; another is chosen if it is taken."},
                 body={"type": "string", "format": "binary"},
                 takes="application/octet-stream",
                 done=201,
             ),
         },
-        "/api/films/{film}": {"get": _operation("What a video is", 404)},
+        "/api/films/{film}": {"get": _operation("Facts about a video", 404)},
         "/api/films/{film}/frame": {
             "get": _operation(
                 "One frame, matted as a cut would", 404, 409, 422, 503, query=_FRAME, gives="image/jpeg"
@@ -78,23 +78,27 @@ def openapi() -> dict[str, Any]:
         },
         **_watching("/api/films/{film}"),
         "/api/films/{film}/places": {
-            "post": _operation("Points of a look, in the eye's own picture", 404, 422, body=_body("Pointed"))
+            "post": _operation(
+                "Map points of a view to the eye's own picture", 404, 422, body=_body("Pointed")
+            )
         },
-        "/api/films/{film}/cuts": {"get": _operation("Where its shots begin, as far as is known", 404)},
-        "/api/films/{film}/people": {"get": _operation("Who is in it, once a job looked", 404)},
-        "/api/films/{film}/people/at": {"get": _operation("Who is at a place", 404, 422, query=_NUMBERS)},
+        "/api/films/{film}/cuts": {"get": _operation("Where its shots begin, as far as known", 404)},
+        "/api/films/{film}/people": {
+            "get": _operation("The people in it, once a job has searched for them", 404)
+        },
+        "/api/films/{film}/people/at": {"get": _operation("The person at a place", 404, 422, query=_NUMBERS)},
         "/api/films/{film}/people/{number}.png": {
             "get": _operation("A person's picture", 404, gives="image/png")
         },
         "/api/films/{film}/corrections": {
             "get": _operation("The corrections, and their revision", 404),
             "put": _operation(
-                "Write corrections anew, made from a revision", 404, 409, 413, 422, body=corrections
+                "Replace the corrections, based on a revision", 404, 409, 413, 422, body=corrections
             ),
             "patch": _operation("Change some of them", 404, 409, 413, 422, body=changes),
         },
         "/api/films/{film}/motion": {
-            "get": _operation("How a driver's face moves: how much of it was read for previews", 404)
+            "get": _operation("How a driver's face moves: how much has been read for previews", 404)
         },
         "/api/films/{film}/animated": {
             "get": _operation("A portrait, moved", 404, 422, query=_ANIMATED, gives="image/jpeg")
@@ -105,10 +109,12 @@ def openapi() -> dict[str, Any]:
         "/api/jobs": {"get": _operation("All jobs, and how far the running one is")},
         "/api/jobs/{job}": {
             "get": _operation("A job", 404),
-            "delete": _operation("Break it off, or take it out of the list; its files stay", 404, done=204),
+            "delete": _operation("Stop it, or remove it from the list; its files stay", 404, done=204),
         },
         "/api/jobs/{job}/files/{number}": {
-            "get": _operation("What it made, whole or in ranges", 404, 416, gives="application/octet-stream")
+            "get": _operation(
+                "A file it made, whole or in ranges", 404, 416, gives="application/octet-stream"
+            )
         },
         **_watching("/api/jobs/{job}/files/{number}"),
     }
@@ -129,14 +135,12 @@ def openapi() -> dict[str, Any]:
 
 
 def _watching(base: str) -> dict[str, dict[str, Any]]:
-    """The answers for any video that is played."""
+    """The operations for any video that can be played."""
     return {
-        f"{base}/playing": {
-            "get": _operation("What it is to who plays it, and why no browser can, where none can", 404)
-        },
+        f"{base}/playing": {"get": _operation("How to play it, and why no browser can, if none can", 404)},
         f"{base}/proxy": {
             "get": _operation("A small copy in H.264, whole or in ranges", 404, 416, gives="video/mp4"),
-            "post": _operation("Have that copy made, and say how far it is", 404, 503),
+            "post": _operation("Make that copy, and report its progress", 404, 503),
         },
     }
 
@@ -182,7 +186,7 @@ def _body(name: str) -> dict[str, Any]:
 
 
 def _revised(what: Literal["hints", "changes"]) -> dict[str, Any]:
-    revision = {"type": "string", "description": "What they were made from, as GET gives it."}
+    revision = {"type": "string", "description": "The revision they are based on, from GET."}
     return {
         "type": "object",
         "required": [what, "revision"],

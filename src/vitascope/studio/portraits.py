@@ -1,7 +1,7 @@
-"""A portrait as a recording would move it, one frame at a time: by the driver, the settings and the animator of a run.
+"""Draws a portrait as a recording would move it, frame by frame, with a run's driver, settings and animator.
 
-The driver's motion is read once, as a run reads it, on a thread of its own; any of its frames is drawn then at any
-strength, on another, by a portrait that stays open.
+The driver's motion is read once, as in a run, on its own thread; any of its frames can then be drawn at any strength,
+on another thread, by a portrait that stays open.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from vitascope.studio.library import ListedFile
 from vitascope.studio.still_frames import jpeg
 
 _MOST_SECONDS: Final = 60.0
-"""So much of a driver is read for previews; a recording has all of it."""
+"""Seconds of a driver that are read for previews; a recording uses all of it."""
 _MOTIONS_REMEMBERED, _PORTRAITS_OPEN = 4, 2
 _AT_REST = FaceMotion()
 
 
 class Strength(NamedTuple):
-    """The strengths with which a portrait follows; 1 is the driver's own."""
+    """The strengths with which a portrait follows its driver; 1 is the driver's own."""
 
     expression: float
     pose: float
@@ -48,10 +48,10 @@ class Strength(NamedTuple):
 
 @dataclass
 class Motion:
-    """A driver's motion, as far as it was read; written by one thread, read by others."""
+    """The part of a driver's motion read so far; written by one thread, read by others."""
 
     seconds: list[float] = field(default_factory=list)
-    """When each frame is shown, from the first one on."""
+    """Time of each frame, starting with the first one."""
     motions: list[FaceMotion] = field(default_factory=list)
     is_complete: bool = False
     error: str | None = None
@@ -60,7 +60,7 @@ class Motion:
 
     @property
     def read_share(self) -> float:
-        """Share that was read, 0 to 1."""
+        """Share read so far, 0 to 1."""
         if self.is_complete:
             return 1.0
         if self.pipeline is None or not self.frame_count:
@@ -69,7 +69,7 @@ class Motion:
         return min(min(stage.items for stage in stages[: max(len(stages) - 1, 1)]) / self.frame_count, 0.99)
 
     def at(self, seconds: float) -> FaceMotion:
-        """The motion that is shown at a time; at rest while nothing is known."""
+        """The motion at a time; at rest while nothing is known."""
         if not self.is_complete or not self.motions:
             return _AT_REST
         return self.motions[max(bisect_right(self.seconds, seconds + 1e-4) - 1, 0)]
@@ -107,7 +107,7 @@ class Portraits:
         self._drawing.shutdown(cancel_futures=True)
 
     def motion(self, driver: ListedFile) -> Motion:
-        """A driver's motion; reading begins with the first call. On one thread."""
+        """A driver's motion; the first call starts reading. Call it from one thread."""
         key = driver.id, driver.version
         if key not in self._motions:
             while len(self._motions) >= _MOTIONS_REMEMBERED:
@@ -122,11 +122,11 @@ class Portraits:
     def picture(
         self, portrait: ListedFile, motion: Motion, *, seconds: float, strength: Strength, longest_side: int
     ) -> Future[bytes]:
-        """A portrait at a moment of a driver, as JPEG; raises the errors of a run."""
+        """A portrait at one moment of a driver, as JPEG; raises the errors of a run."""
         return self._drawing.submit(self._drawn, portrait, motion, seconds, strength, longest_side)
 
     def _settings(self) -> LoadedSettings:
-        # LivePortrait reads the driver's pictures, which nobody keeps for previews.
+        # LivePortrait needs the driver's pictures, which are not kept for previews.
         return self._source.load({"animation.animator": "mesh"}, chosen_by="vitascope studio")
 
     def _read(self, driver: ListedFile, motion: Motion) -> None:
@@ -152,7 +152,7 @@ class Portraits:
             motion.is_complete = True
         except VitascopeError as error:
             motion.error = one_line(error)
-        except KeyboardInterrupt:  # nobody wants it any more
+        except KeyboardInterrupt:  # no longer wanted
             motion.error = "stopped"
         finally:
             motion.pipeline = None
@@ -161,7 +161,7 @@ class Portraits:
         self, portrait: ListedFile, motion: Motion, seconds: float, strength: Strength, longest_side: int
     ) -> bytes:
         animator = self._opened(portrait).animator
-        assert isinstance(animator, MeshAnimator)  # ``_settings`` asks for it
+        assert isinstance(animator, MeshAnimator)  # set in ``_settings``
         animator.gains = replace(animator.gains, expression=strength.expression, pose=strength.pose)
         rgb = animator.animate(motion.at(seconds))
         shrink = max(rgb.shape[:2]) / longest_side

@@ -1,7 +1,7 @@
-"""Frames as a cut would make them: by the network, the corrections and the renderer of a run, on one frame.
+"""Makes frames as a cut would, with the network, corrections and renderer of a run.
 
-Two threads, each with videos open of its own: one only decodes, so that source pictures and thumbnails never wait for
-the network; the other has the network.
+There are two threads, each with its own open videos: one only decodes, so that source pictures and thumbnails never
+wait for the network; the other runs the network.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _VIEWS: Final = ("source", "mask", "key", "blur", "replace", "overlay", "cutout"
 _MOST_WAITING = 24
 _REMEMBERED = 128
 _FRAMES_REMEMBERED = 6
-"""Matted frames at full size: looking around in one, or at its other eye, needs no network again."""
+"""Number of matted frames kept at full size, so that looking around in one, or at its other eye, needs no new matte."""
 _THUMB_SIDE = 160
 _LONGEST_SIDES = (_THUMB_SIDE, 480, 640, 960, 1280, 1920)
 
 
 class BusyError(VitascopeError):
-    """More pictures are asked for than can be made; ask again later."""
+    """More pictures were requested than can be made; try again later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,29 +54,29 @@ class Wanted:
 
     film: ListedFile
     version: str
-    """Tells one state of the video's file from another."""
+    """Identifies the state of the video's file."""
     revision: str
-    """Tells one state of its corrections from another; a source picture has none."""
+    """Identifies the state of its corrections; a source picture has none."""
     seconds: float
     view: View
     beside: tuple[View, ...] = ()
-    """What is requested of the same frame, too, and costs little then."""
+    """Further views requested of the same frame, which cost little if made together."""
     eye: EyeName = "left"
     longest_side: int = 960
     look: Look | None = None
     background: Path | None = None
-    """Behind people in ``replace``."""
+    """Background behind people in ``replace``."""
     key_color: str | None = None
 
 
 class Preview(NamedTuple):
-    """A picture that was made."""
+    """A finished picture."""
 
     jpeg: bytes
     seconds: float
     """The exact time of its frame."""
     milliseconds: float
-    """How long it took; 0 for one that was remembered."""
+    """Time taken; 0 for a remembered picture."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Previews:
     """Makes pictures of videos, for any number of threads.
 
     Args:
-        source: Settings of the studio; each video's corrections come on top.
+        source: Settings of the studio; each video's corrections are applied on top.
         store: The store of networks.
         fetch_progress: Called with the progress of a network's download.
     """
@@ -119,7 +119,7 @@ class Previews:
             executor.shutdown(cancel_futures=True)
 
     def facts(self, film: ListedFile) -> Future[FilmFacts]:
-        """Describe a video; an ``InputError`` if it cannot be read. The network is opened meanwhile."""
+        """Describe a video; raises ``InputError`` if it cannot be read. The network is opened in the meantime."""
         if not self._is_warm:
             self._is_warm = True
             self._matting.submit(self._warm)
@@ -135,7 +135,7 @@ class Previews:
 
         Raises:
             UsageError: There is no such view or size.
-            BusyError: Too many are waiting.
+            BusyError: Too many pictures are waiting.
         """
         unknown = {wanted.view, *wanted.beside} - set(_VIEWS)
         if unknown:
@@ -163,7 +163,7 @@ class Previews:
         return future
 
     def _shown(self, wanted: Wanted) -> Preview:
-        """A source picture: decoded, and nothing else."""
+        """Make a source picture, which only needs decoding."""
         began = perf_counter()
         frames = self._films.get(wanted.film.path, wanted.version)
         key = _key(replace(wanted, revision="", beside=(), background=None, key_color=None))
@@ -175,7 +175,7 @@ class Previews:
         return made
 
     def _matted(self, wanted: Wanted) -> Preview:
-        """The picture as the run would write it, and those beside it, which are remembered."""
+        """Make the picture as the run would write it; the others requested with it are remembered."""
         key = _key(wanted)
         if (known := self._recall(key)) is not None:
             return known
@@ -191,7 +191,7 @@ class Previews:
         return made
 
     def _matte(self, wanted: Wanted) -> None:
-        """Matte a frame, and keep what becomes of it."""
+        """Matte a frame, and keep its pictures."""
         loaded = settings_of(
             self._source,
             read_corrections(wanted.film.path),
@@ -226,7 +226,7 @@ class Previews:
         return Preview(jpeg(picture), frames.seconds_of(frame), (perf_counter() - began) * 1e3)
 
     def _opened(self, loaded: LoadedSettings) -> FilmRunner:
-        # One frame is for one process, whatever jobs are shared by.
+        # One frame needs one process, however jobs are distributed.
         loaded = suited_to_device(
             loaded.with_values({"gpu.device_ids": None, "processing.use_multiprocessing": False}),
             self._store,
@@ -239,7 +239,7 @@ class Previews:
         return self._runner
 
     def _warm(self) -> None:
-        with suppress(VitascopeError):  # the first picture says why it cannot be made
+        with suppress(VitascopeError):  # the first picture reports why it cannot be made
             self._opened(self._loaded)
 
     def _open_for_network(self, path: Path) -> Any:
@@ -275,7 +275,7 @@ def settings_of(
 
     Args:
         source: Settings of the studio.
-        corrections: What the video's file of hints holds.
+        corrections: Content of the video's hints file.
         video: The video.
         values: More settings by dotted key.
 
@@ -291,7 +291,7 @@ def settings_of(
 def _run(
     runner: FilmRunner, frames: FilmFrames, frame: Frame, vr: VrDescription, views: Sequence[View]
 ) -> Rendered:
-    """One frame on its way through the pipeline of a video."""
+    """Process one frame as in the pipeline of a video."""
     reader, settings = frames.reader, runner.settings
     outputs: list[tuple[OutputKind, Path]] = [(_kind(view), Path("preview.mp4")) for view in views]
     kinds = [
@@ -314,12 +314,12 @@ def _kind(view: View) -> OutputKind:
 
 
 def _key(wanted: Wanted) -> tuple[object, ...]:
-    """The key that equal pictures share."""
+    """The key shared by equal pictures."""
     return (*_frame_key(wanted), wanted.eye, wanted.longest_side, wanted.look)
 
 
 def _frame_key(wanted: Wanted) -> tuple[object, ...]:
-    """The key that pictures of one matted frame share."""
+    """The key shared by pictures of one matted frame."""
     return (
         wanted.film.path,
         wanted.version,

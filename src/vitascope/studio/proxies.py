@@ -1,8 +1,8 @@
 """Serves videos to the page: the file in ranges, its description, and a copy if browsers cannot play it.
 
-The same of a video of the folders, below ``/api/films/{video}``, and of what a job made, below
-``/api/jobs/{job}/files/{number}``. Copies are small, H.264 of 8 bits, made once on a thread of their own, and kept in
-one folder, by what is in the video's file; what was unused for longest goes first.
+It does this for a video of the folders, below ``/api/films/{video}``, and for a job's output, below
+``/api/jobs/{job}/files/{number}``. Copies are small, 8-bit H.264, made once on their own thread, and kept in one
+folder under names derived from the video file's content; the least recently used is deleted first.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from vitascope.vr.projection import Equirectangular, Fisheye, Lens, Rectilinear
 
 _SUFFIX: Final = ".proxy.mp4"
 _FORMAT: Final = "2"
-"""Which kind of copy is made here; part of the names."""
+"""Version of the copies made here; part of their names."""
 _MOST_WAITING: Final = 20
 _FLAT_SIDE: Final = 1280
 _VR_SIDE: Final = 3840
-"""Longest sides. Both eyes of a VR video share a picture, of which little is seen at a time."""
+"""Longest sides. Both eyes of a VR video share a picture, of which only a small part is seen at a time."""
 _LEVEL_5_2: Final = (4096, 2304)
-"""What H.264's level 5.2 holds at 60 a second, and hardware decoders of browsers take."""
+"""Largest picture of H.264's level 5.2 at 60 frames per second, which browsers' hardware decoders accept."""
 _CONTAINERS: Final = frozenset({"mov", "mp4", "matroska", "webm", "ogg"})
 _CODECS: Final = {
     "h264": "H.264",
@@ -60,11 +60,12 @@ _CODECS: Final = {
     "libdav1d": "AV1",
     "libaom-av1": "AV1",
 }
-"""Codecs that browsers play, some of them not everywhere, by FFmpeg's decoders."""
+"""Codecs that browsers play, some not everywhere, by the names of FFmpeg's decoders."""
 _COPIED_SOUND: Final = frozenset({"aac", "mp3", "mp3float", "opus", "libopus", "flac"})
-"""Sound that browsers play in MP4, by FFmpeg's decoders. AC-3, E-AC-3, DTS and PCM are not played in it."""
+"""Sound that browsers play in MP4, by the names of FFmpeg's decoders. They do not play AC-3, E-AC-3, DTS or PCM in
+it."""
 _PLAYED_SOUND: Final = _COPIED_SOUND | {"vorbis", "libvorbis"}
-"""Sound that they play in other containers, too."""
+"""Sound that they also play in other containers."""
 _SOUND_NAMES: Final = {"ac3": "AC-3", "eac3": "E-AC-3", "dca": "DTS"}
 _H264_FORMATS: Final = frozenset({"yuv420p", "yuvj420p", "nv12"})
 
@@ -76,7 +77,7 @@ class Copying(NamedTuple):
 
     state: State
     share: float = 0.0
-    """0 to 1."""
+    """Progress, 0 to 1."""
     error: str | None = None
 
 
@@ -104,7 +105,7 @@ def why_no_browser_plays(info: VideoInfo) -> str | None:
 
 @dataclass
 class _Copy:
-    """A copy that is waited for, is being made, or failed."""
+    """A copy that is waiting, being made, or failed."""
 
     video: Path
     state: State = "waiting"
@@ -120,11 +121,11 @@ class _Copy:
 
 
 class Proxies:
-    """Makes one copy at a time, for any number of threads that ask.
+    """Makes one copy at a time, for any number of requesting threads.
 
     Args:
-        folder: Where they are kept.
-        most_bytes: Most bytes of all of them together; the newest is kept whatever its size.
+        folder: Folder for the copies.
+        most_bytes: Limit of their total size; the newest is kept whatever its size.
     """
 
     def __init__(self, folder: Path, *, most_bytes: int) -> None:
@@ -148,7 +149,7 @@ class Proxies:
         self._thread.join()
 
     def find(self, video: Path) -> Path | None:
-        """The copy of a video, once it is there.
+        """The copy of a video, if it exists.
 
         Raises:
             InputError: The video cannot be read.
@@ -160,11 +161,11 @@ class Proxies:
         return None
 
     def make(self, video: Path) -> Copying:
-        """See to it that a copy is made, and say how far it is. One that failed is tried again at the next start.
+        """Make sure that a copy is made, and report its progress. A failed one is tried again after the next start.
 
         Raises:
             InputError: The video cannot be read.
-            BusyError: Too many wait.
+            BusyError: Too many are waiting.
         """
         name = self._name(video)
         if self._file(name).is_file():
@@ -179,11 +180,11 @@ class Proxies:
             return self._copies[name].so_far()
 
     def _name(self, video: Path) -> str:
-        """Fingerprint a file's content; read once for each state of the file."""
+        """Fingerprint a file's content; computed once for each state of the file."""
         try:
             status = video.stat()
         except OSError:
-            return video_fingerprint(video)  # says why it cannot be read
+            return video_fingerprint(video)  # reports why it cannot be read
         key = video, status.st_mtime_ns, status.st_size
         if key not in self._names:
             self._names[key] = video_fingerprint(video)
@@ -218,7 +219,7 @@ class Proxies:
                 copy.pipeline = None
 
     def _make(self, copy: _Copy, target: Path) -> None:
-        threads = max(available_cores() - 1, 1)  # the page asks for pictures meanwhile
+        threads = max(available_cores() - 1, 1)  # leave a core for the page's pictures
         with open_video(copy.video, threads=threads, grey_behind_alpha=True) as reader:
             info = reader.info
             size = _proxy_size(info)
@@ -262,7 +263,7 @@ class Proxies:
                     raise
 
     def _make_room(self, newest: Path) -> None:
-        """Remove what was unused for longest, until the rest fits."""
+        """Delete the least recently used copies until the rest fits."""
         files = [(file.stat(), file) for file in self._folder.glob(f"*{_SUFFIX}")]
         total = sum(known.st_size for known, _ in files)
         for known, file in sorted(files, key=lambda one: one[0].st_mtime_ns):
@@ -274,9 +275,9 @@ class Proxies:
 
 
 def _proxy_size(info: VideoInfo) -> tuple[int, int]:
-    """(height, width) of a copy, both even: as the video, or shrunk to what is shown of it."""
+    """(height, width) of a copy, both even: the video's, or reduced to what is shown of it."""
     is_flat = info.stereo in (None, StereoLayout.MONO) and info.projection in (None, Projection.FLAT)
-    # What no box says to be VR is told by its shape: no flat video is as wide as two squares.
+    # Without a VR box the shape decides: no flat video is as wide as two squares.
     side = _FLAT_SIDE if is_flat and info.width < 2 * info.height else _VR_SIDE
     shrink = max(max(info.width, info.height) / side, 1.0)
     height, width = (max(round(edge / shrink) & ~1, 2) for edge in (info.height, info.width))
@@ -293,16 +294,16 @@ class Watched(NamedTuple):
     address: str
     """Address of its own bytes."""
     key_color: tuple[int, int, int] | None = None
-    """8-bit RGB behind people, where that is known to be a key."""
+    """8-bit RGB behind people, if that is known to be a key colour."""
 
 
 class Watching:
-    """Answers requests about videos that are played.
+    """Answers requests about videos being played.
 
     Args:
-        proxies: Who makes copies.
-        wanted: What is known of videos' stereo layout and projection.
-        find: The file that a request is about; raises where it is not there.
+        proxies: Makes copies.
+        wanted: Settings for videos' stereo layout and projection.
+        find: Returns the requested file; raises an error if it does not exist.
     """
 
     def __init__(
@@ -314,7 +315,7 @@ class Watching:
         """Routes: method, path and handler.
 
         Args:
-            base: The path of a file.
+            base: Path prefix of a file.
         """
         return [
             ("GET", f"{base}/playing", self._playing),
@@ -323,7 +324,7 @@ class Watching:
         ]
 
     async def original(self, request: Request) -> Response:
-        """The file, whole or in ranges (RFC 9110, 14)."""
+        """Send the file, whole or in ranges (RFC 9110, 14)."""
         return in_ranges((await self._find(request)).path)
 
     async def _playing(self, request: Request) -> Response:
@@ -364,11 +365,11 @@ class Watching:
 
 
 def in_ranges(path: Path, *, downloads: bool = False) -> FileResponse:
-    """A file, whole or in ranges (RFC 9110, 14).
+    """Send a file, whole or in ranges (RFC 9110, 14).
 
     Args:
         path: The file.
-        downloads: Have the browser put it among its downloads.
+        downloads: Let the browser save it as a download.
     """
     return FileResponse(
         path,
@@ -379,7 +380,7 @@ def in_ranges(path: Path, *, downloads: bool = False) -> FileResponse:
 
 
 def _plain(lens: Lens) -> dict[str, Any]:
-    """A projection for the shader that shows it."""
+    """Describe a projection for the shader that shows it."""
     match lens:
         case Fisheye():
             return {

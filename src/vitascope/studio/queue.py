@@ -1,8 +1,8 @@
 """The studio's job queue, on its own thread: searches for people, cuts, animated portraits.
 
-They outlive a restart. A job is what the command does: ``find_people``, ``Segmenter.write`` or ``animate_file``, with
-the video's corrections as they are when it begins. Stretches and mattes are kept on disk: a second cut of a video
-makes only those stretches again that a correction touches, and needs no network for them.
+Jobs survive a restart. A job runs the command's function (``find_people``, ``Segmenter.write`` or ``animate_file``)
+with the video's corrections at its start. Stretches and mattes are kept on disk, so a second cut of a video makes
+only the stretches that a correction changes, without running the network for them.
 """
 
 from __future__ import annotations
@@ -35,33 +35,33 @@ from vitascope.studio.previews import settings_of
 from vitascope.vr.file_names import without_vr_words
 
 _MOST_JOBS = 200
-"""Finished ones beyond that are forgotten, the oldest first."""
+"""Number of finished jobs kept; beyond it the oldest are dropped."""
 _SUFFIXES: Final[dict[str, str]] = {"alpha": ".mov"}
-"""What a cut's name ends in, where it is not ``.mp4``."""
+"""Suffixes of cuts other than ``.mp4``."""
 
 State = Literal["waiting", "running", "done", "failed", "stopped"]
 
 
 class QueueFullError(UsageError):
-    """The queue is full: no further job may wait."""
+    """The queue is full: no further job can wait."""
 
 
 class NoSuchJobError(UsageError):
-    """A job that was never there, or was taken out of the list."""
+    """A job that never existed, or was removed from the list."""
 
 
 class _Kept(BaseModel):
-    # What is infinite cannot be written as JSON: no list of jobs would be sent any more, and none read after a restart.
+    # JSON has no infinite numbers: the list of jobs could not be sent, nor read after a restart.
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 class Order(_Kept):
-    """A user's order."""
+    """A request for a job."""
 
     task: Literal["people", "cut", "animate"]
     kind: OutputKind = "key"
     player: PlayerName | None = None
-    """The headset's player that packed alpha is for."""
+    """The headset player that packed alpha is made for."""
     background: Path | None = None
     key_color: str | None = None
     begin_seconds: float = 0.0
@@ -104,26 +104,26 @@ class Progress(BaseModel):
     of_frames: int | None = None
     frames_per_second: float = 0.0
     loads: tuple[tuple[str, float], ...] = ()
-    """Each stage and how busy it is, 0 to 1."""
+    """The load of each stage, 0 to 1."""
     limit: str | None = None
-    """The stage that sets the pace, and why, in a sentence."""
+    """The stage that sets the pace and the reason, in a sentence."""
     is_scan: bool = False
     fetching: str | None = None
-    """The network that is being fetched, and its progress."""
+    """The network being downloaded, with its progress."""
 
 
 class Queue:
     """Jobs in the order in which they were added.
 
     Args:
-        path: Where the queue is kept.
+        path: File of the queue.
         source: Settings of the studio.
         store: The store of networks.
-        may_use: True for a video that lies in a named folder; jobs for others wait.
-        on_news: Called when anything changed, from any thread.
+        may_use: True for a video in a given folder; jobs for others wait.
+        on_news: Called after any change, from any thread.
 
     Raises:
-        OutputError: The file cannot be read, or is no queue, or another studio has it.
+        OutputError: The file cannot be read, is not a queue, or is in use by another studio.
     """
 
     def __init__(
@@ -155,11 +155,11 @@ class Queue:
         self._thread = threading.Thread(target=self._work, name="vitascope-jobs", daemon=True)
 
     def start(self) -> None:
-        """Begin with the first job that waits."""
+        """Start the first waiting job."""
         self._thread.start()
 
     def close(self) -> None:
-        """Break the running job off; it begins again at the next start."""
+        """Stop the running job, which starts again next time."""
         with self._changed:
             self._is_over = True
             self._changed.notify_all()
@@ -170,15 +170,15 @@ class Queue:
         self._held.close()
 
     def jobs(self) -> list[Job]:
-        """All of them, the oldest first."""
+        """All jobs, the oldest first."""
         with self._changed:
             return list(self._jobs)
 
     def find(self, job_id: str) -> Job:
-        """A job.
+        """Find a job.
 
         Raises:
-            NoSuchJobError: There is none.
+            NoSuchJobError: It does not exist.
         """
         with self._changed:
             for job in self._jobs:
@@ -187,11 +187,11 @@ class Queue:
         raise NoSuchJobError("there is no such job")
 
     def add(self, film: Path, order: Order) -> Job:
-        """Put a job at the end.
+        """Append a job.
 
         Raises:
-            OutputError: The queue cannot be kept.
-            QueueFullError: No further job may wait.
+            OutputError: The queue cannot be saved.
+            QueueFullError: No further job can wait.
         """
         job = Job(id=secrets.token_hex(8), film=film, order=order, added_at=time.time())
         with self._changed:
@@ -210,10 +210,10 @@ class Queue:
         return job
 
     def stop(self, job_id: str) -> None:
-        """Break a job off, or take one that waits or is over out of the list; its files stay.
+        """Stop the running job, or remove a waiting or finished one from the list; its files stay.
 
         Raises:
-            NoSuchJobError: There is none.
+            NoSuchJobError: It does not exist.
         """
         job = self.find(job_id)
         with self._changed:
@@ -227,7 +227,7 @@ class Queue:
         self._on_news()
 
     def progress(self) -> Progress | None:
-        """Progress of the running job; None while none runs."""
+        """Progress of the running job; None if no job is running."""
         started = self._started
         if started is None:
             return None if self._fetching is None else Progress(fetching=self._fetching)
@@ -243,7 +243,7 @@ class Queue:
         )
 
     def _hold(self) -> None:
-        """Keep others away from the queue: two who run its jobs would both write their results."""
+        """Lock the queue: two studios running its jobs would both write their results."""
 
         def refuse() -> None:
             raise OutputError(
@@ -268,13 +268,13 @@ class Queue:
             with self._changed:
                 self._pipeline = self._started = self._fetching = None
                 if job.state == "stopped" and self._stopping != job.id:
-                    job.state = "waiting"  # nobody stopped it but the end of the program
+                    job.state = "waiting"  # only the end of the program stopped it
                 self._stopping = None
                 self._keep()
             self._on_news()
 
     def _begin(self) -> Job | None:
-        """The next job, once there is one; None when this is closed."""
+        """The next job, waiting for one if necessary; None when the queue is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_over or self._next() is not None)
             job = None if self._is_over else self._next()
@@ -296,7 +296,7 @@ class Queue:
             let_go(error)
             job.state = "failed"
             job.error = one_line(error) if isinstance(error, VitascopeError) else f"out of memory: {error}"
-        except Exception as error:  # a fault of ours; the jobs behind this one shall run all the same
+        except Exception as error:  # a bug, which must not affect the following jobs
             logging.getLogger(__name__).exception("job %s of %s failed", job.id, job.film)
             job.state, job.error = "failed", f"an internal error: {type(error).__name__}: {error}"
 
@@ -334,7 +334,7 @@ class Queue:
 
     def _animate(self, job: Job) -> None:
         order = job.order
-        assert order.portrait is not None  # who takes orders asks for it
+        assert order.portrait is not None  # required when the job is added
         values = {
             "animation.expression": order.expression,
             "animation.pose": order.pose,
@@ -355,7 +355,7 @@ class Queue:
         job.said = report.notes
 
     def _planned(self, job: Job, settings: Settings) -> PlannedVideo:
-        """Name a cut: it goes beside its video, under a name that is free."""
+        """Name a cut: it goes beside its video, under a free name."""
         film, kind = job.film, job.order.kind
 
         def plan(name: str, out: str | Path) -> PlannedVideo:
@@ -367,7 +367,8 @@ class Queue:
         if kind != "packed-alpha":
             free = self._free(film.with_name(f"{film.stem}_{kind}{_SUFFIXES.get(kind, '.mp4')}"))
             return plan(film.name, free)
-        # A player's own name needs a folder, and is made of the video's: the number goes before the player's words.
+        # A player's own name needs a folder and is derived from the video's, so the number goes before the player's
+        # words.
         taken = {path for one in self.jobs() for path in one.made}
         plain = without_vr_words(film.stem)
         names = chain([film.name], (f"{plain}_{number}{film.suffix}" for number in count(2)))
@@ -377,7 +378,7 @@ class Queue:
         )
 
     def _free(self, wanted: Path) -> Path:
-        """A name that nothing has, as near to this one as can be."""
+        """An unused name, as similar to this one as possible."""
         taken = {path for one in self.jobs() for path in one.made}
         names = (
             wanted.with_stem(wanted.stem + ending) for ending in chain([""], map("_{}".format, count(2)))
@@ -402,7 +403,7 @@ class Queue:
         )
 
     def _keep(self) -> None:
-        """Write the queue down; a job that runs counts as waiting, for who reads it after a crash."""
+        """Save the queue; after a crash, a running job counts as waiting."""
         content = _File(jobs=tuple(self._jobs)).model_dump_json(indent=1)
         try:
             write_atomically(self._path, content.encode())

@@ -64,7 +64,7 @@ _MOST_LISTENERS = 100
 _MOST_UPLOADS = 4
 _RETRY_SECONDS = "5"
 _LAST_ANSWERS_SECONDS = 1.0
-"""How long the studio's end waits for answers that are being sent."""
+"""How long the studio waits at its end for answers being sent."""
 _PAGE_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -74,7 +74,7 @@ _PAGE_TYPES = {
 
 
 class FilmChangedError(UsageError):
-    """The file is another one than the page shows."""
+    """The file has changed since the page read it."""
 
 
 _STATUS: tuple[tuple[type[Exception], int], ...] = (
@@ -90,12 +90,12 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
 
 
 class Studio:
-    """Everything that the page asks for; an ASGI application behind ``Guard``.
+    """The application behind the page, in ASGI; requests reach it through ``Guard``.
 
     Args:
         library: The videos that may be opened.
         source: Settings of previews and jobs.
-        home: Where the queue and what is found of videos is kept.
+        home: Folder for the queue and for results about videos.
         store: The store of networks.
     """
 
@@ -119,13 +119,13 @@ class Studio:
         self.watching = Watching(self.proxies, self._wanted, self._watched)
 
     def app(self, *, token: str, port: int, names: frozenset[str], with_page: bool = True) -> ASGIApp:
-        """The application, guarded.
+        """The application with its guard.
 
         Args:
-            token: The secret of the address.
-            port: Where it is served.
-            names: Host names that it is called by.
-            with_page: False for programs alone.
+            token: The secret in the address.
+            port: Port of the server.
+            names: Host names of the server.
+            with_page: False for use by programs only.
         """
         api: list[tuple[str, str, Callable[[Request], Awaitable[Response]]]] = [
             ("GET", "/api/openapi.json", self._described),
@@ -193,7 +193,7 @@ class Studio:
         name = request.path_params.get("name", start)
         page = files("vitascope") / "studio" / "page" / name
         kind = _PAGE_TYPES.get(Path(name).suffix)
-        # The router lets no slash into a name, so this is a file of that folder or none.
+        # The router allows no slash in a name, so this is a file in that folder, or none.
         if kind is None or not page.is_file():
             return JSONResponse({"error": "there is no such page"}, status_code=404)
         content = page.read_bytes()
@@ -204,7 +204,7 @@ class Studio:
     def _answer(
         self, work: Callable[[Request], Awaitable[Response]]
     ) -> Callable[[Request], Awaitable[Response]]:
-        """Errors of ours as one line with a fitting status."""
+        """Turn our errors into one line with a fitting status."""
 
         async def answer(request: Request) -> Response:
             try:
@@ -244,7 +244,7 @@ class Studio:
         )
 
     async def _upload(self, request: Request) -> Response:
-        """Take a file into the first folder that was named."""
+        """Receive a file into the first given folder."""
         name, folder = plain_name(request.query_params.get("name", "")), self.library.folder
         if self._uploads >= _MOST_UPLOADS:
             raise BusyError("too many uploads at once")
@@ -324,7 +324,7 @@ class Studio:
             made.jpeg,
             media_type="image/jpeg",
             headers={
-                # A source picture stays what it is; a matted one depends on settings of this start.
+                # A source picture never changes; a matted one depends on the settings of this start.
                 "Cache-Control": "private, max-age=3600"
                 if wanted.view == "source" and "version" in query
                 else "no-store",
@@ -334,7 +334,7 @@ class Studio:
         )
 
     async def _places(self, request: Request) -> Response:
-        """What was pointed at by who looked around, in the eye's own picture."""
+        """Map points chosen in a view to the eye's own picture."""
         film, given = await self._found(request), await _json(request)
         try:
             pointed = Pointed.model_validate(given)
@@ -371,7 +371,7 @@ class Studio:
         return JSONResponse({"looked": table is not None, "people": people, "notes": notes, **meant})
 
     async def _meant(self, film: ListedFile, table: PeopleTable) -> dict[str, Any]:
-        """Whom the words, and the clicks and boxes, of the corrections mean; each click as the corrections hold it."""
+        """The people meant by the corrections' words, clicks and boxes; each click as the corrections hold it."""
         hints = (await asyncio.to_thread(read_corrections, film.path)).hints
         marks = () if hints is None else hints.pointed
         right_eye_first = bool(marks) and (await _waited(self.previews.facts(film))).vr.right_eye_first
@@ -391,7 +391,7 @@ class Studio:
         return await asyncio.to_thread(look)
 
     async def _who_at(self, request: Request) -> Response:
-        """The person at a place of an eye's upright picture, 0 for nobody."""
+        """The person at a position in an eye's upright picture; 0 for nobody."""
         film, query = await self._found(request), request.query_params
         seconds, x, y = (_number(query, "t", 0, 1e6), _number(query, "x", 0, 1), _number(query, "y", 0, 1))
         vr = (await _waited(self.previews.facts(film))).vr
@@ -417,7 +417,7 @@ class Studio:
     # Portraits
 
     async def _motion(self, request: Request) -> Response:
-        """What is known of a driver's face; the first question has it read."""
+        """The known motion of a driver's face; the first request starts reading it."""
         motion = self.portraits.motion(await self._found(request))
         return JSONResponse(
             {
@@ -429,7 +429,7 @@ class Studio:
         )
 
     async def _animated(self, request: Request) -> Response:
-        """A portrait as it would move at a moment of a driver; at rest until that was read."""
+        """A portrait at one moment of a driver; at rest until that moment has been read."""
         driver, query = await self._found(request), request.query_params
         portrait = await asyncio.to_thread(self.library.find, query.get("portrait", ""))
         drawn = self.portraits.picture(
@@ -449,13 +449,13 @@ class Studio:
         return Response(told, media_type="application/json")
 
     async def _correct(self, request: Request) -> Response:
-        """All of a video's corrections anew."""
+        """Replace all of a video's corrections."""
         return await self._written(
             request, lambda video, given, at: write_corrections(video, given.get("hints"), revision=at)
         )
 
     async def _change(self, request: Request) -> Response:
-        """Some of a video's corrections; the others are neither sent nor written anew."""
+        """Change some of a video's corrections; the others are neither sent nor rewritten."""
         return await self._written(
             request, lambda video, given, at: change_corrections(video, given.get("changes"), revision=at)
         )
@@ -508,12 +508,12 @@ class Studio:
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
     async def _file(self, request: Request) -> Response:
-        """What a job made."""
+        """Send a file made by a job."""
         _, path = self._made(request)
         return in_ranges(path, downloads="download" in request.query_params)
 
     def _made(self, request: Request) -> tuple[Job, Path]:
-        """A job, and the requested file of it."""
+        """A job and the requested file."""
         job, number = self.queue.find(request.path_params["job"]), request.path_params["number"]
         if not 0 <= number < len(job.made):
             raise InputError("the job made no such file")
@@ -523,7 +523,7 @@ class Studio:
         return job, path
 
     async def _watched(self, request: Request) -> Watched:
-        """A video of the folders, or what a job made."""
+        """A video of the folders, or a file made by a job."""
         if "film" in request.path_params:
             film = await self._found(request)
             return Watched(film.path, f"/api/films/{film.id}/media")
@@ -565,7 +565,7 @@ class Studio:
             await socket.send_text(json.dumps(self._state()))
             sending = asyncio.create_task(_send(socket, news))
             try:
-                while True:  # nothing is expected; this notices that the page has gone
+                while True:  # nothing is expected; this notices when the page is closed
                     await socket.receive_text()
             finally:
                 sending.cancel()
@@ -575,7 +575,7 @@ class Studio:
             self._listeners.discard(news)
 
     async def _tell_of_jobs(self) -> None:
-        """One text for all who listen, twice a second while something runs, at once when something changed."""
+        """Send one text to all listeners, twice a second while something runs, and at once after a change."""
         while True:
             await asyncio.sleep(_NEWS_SECONDS)
             changed = self._news.is_set()
@@ -585,7 +585,7 @@ class Studio:
                 self._tell(self._state())
 
     def _tell(self, news: Mapping[str, Any]) -> None:
-        """Hand news to everybody; who does not take them misses the oldest. On the loop's thread."""
+        """Pass news to all listeners; slow ones miss the oldest. Call it on the loop's thread."""
         text = json.dumps(news)
         for listener in self._listeners:
             if listener.full():
@@ -593,7 +593,7 @@ class Studio:
             listener.put_nowait(text)
 
     def _tell_film(self, film_id: str) -> None:
-        """From another thread: more is known of a video."""
+        """Report from another thread that more is known about a video."""
         loop = self._loop
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(self._tell, {"news": "cuts", "film": film_id})
@@ -605,14 +605,14 @@ class Studio:
 
 
 async def _send(socket: WebSocket, news: asyncio.Queue[str]) -> None:
-    with suppress(WebSocketDisconnect, RuntimeError):  # the page has gone
+    with suppress(WebSocketDisconnect, RuntimeError):  # the page is closed
         while True:
             await socket.send_text(await news.get())
 
 
 async def _nothing_there(request: Request, error: Exception) -> Response:
-    """The answer to an address that nothing answers, or not this method."""
-    assert isinstance(error, HTTPException)  # it is asked for no other
+    """The answer to an unknown address, or to a method that it does not support."""
+    assert isinstance(error, HTTPException)  # it is called for no other
     where = request.url.path
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         said = f"{where} does not support {request.method}; see /api/openapi.json"
@@ -650,7 +650,7 @@ def _object(content: bytes) -> dict[str, Any]:
 
 
 def _refuse_constant(name: str) -> None:
-    """Refuse what Python's ``json`` takes beside JSON."""
+    """Refuse constants that Python's ``json`` accepts beyond JSON."""
     raise ValueError(f"{name} is not a JSON number")
 
 
@@ -667,19 +667,19 @@ def _number(
 
 
 class _Server(uvicorn.Server):
-    """A server that at its end leaves no connection open, and its jobs in order.
+    """A server that on shutdown leaves no connection open and its jobs in order.
 
-    A browser that plays a video takes no more of it than it will show soon: an answer of which it takes nothing would
-    never be sent whole, and its connection would outlive the event loop.
+    A browser playing a video reads only what it will show soon. An answer that it stopped reading would never be sent
+    completely, and its connection would outlive the event loop.
     """
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """End. Further signals change nothing: uvicorn would leave out what ends the jobs, and print a traceback."""
+        """Shut down. Further signals are ignored: uvicorn would skip the end of the jobs and print a traceback."""
         if not self.should_exit:
             super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Give answers a moment to be taken, break off the others, and end."""
+        """Give answers a moment to be read, cut the others off, and end."""
 
         async def break_off() -> None:
             await asyncio.sleep(_LAST_ANSWERS_SECONDS)
@@ -694,15 +694,15 @@ class _Server(uvicorn.Server):
 
 
 class Opened(NamedTuple):
-    """A server that listens, and is not running yet."""
+    """A server that is listening but not yet running."""
 
     address: str
-    """With the token: whoever has it may use the studio."""
+    """Includes the token: anyone who has it may use the studio."""
     server: uvicorn.Server
     listening: socket.socket
     studio: Studio
     is_open_to_read: bool
-    """True where others on the network can read along: without TLS, and not for this machine alone."""
+    """True if others on the network can read the traffic: without TLS, and not only on this machine."""
 
     def run(self) -> None:
         """Serve until Ctrl-C, or until ``server.should_exit`` is set."""
@@ -726,18 +726,18 @@ def open_studio(
     Args:
         named: Folders and videos that may be opened.
         source: Settings of previews and jobs.
-        home: The folder of everything that Vitascope keeps.
-        host: Where to listen.
-        port: Where to listen; 0 takes a free one.
-        token: The secret that opens it; a new one when omitted.
-        with_page: False for programs alone.
-        tls: Serve over HTTPS with these; over HTTP when omitted.
+        home: Vitascope's home folder.
+        host: Host to listen on.
+        port: Port to listen on; 0 takes a free one.
+        token: The secret that gives access; a new one when omitted.
+        with_page: False for use by programs only.
+        tls: Certificate and key for HTTPS; HTTP when omitted.
 
     Raises:
         InputError: A video or folder does not exist.
         ConfigError: Certificate and key cannot be used.
         UsageError: There is no such port.
-        OutputError: The address cannot be listened at, or the queue cannot be read.
+        OutputError: The address cannot be used, or the queue cannot be read.
     """
     library = Library(named)
     names = frozenset({host.lower(), socket.gethostname().lower()})
@@ -783,14 +783,14 @@ def _listening(host: str, port: int) -> socket.socket:
     if not 0 <= port <= 65535:
         raise UsageError(f"--port: expected a port from 0 to 65535, not {port}")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio does not know that a socket which does not name its protocol is TCP, and leaves Nagle's algorithm on:
-    # each answer on a connection that is kept would wait 40 ms for an acknowledgement.
+    # asyncio does not recognise a socket without a protocol number as TCP, and leaves Nagle's algorithm on: each
+    # answer on a kept connection would wait 40 ms for an acknowledgement.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
         listening.listen(128)
-    except (OSError, UnicodeError) as error:  # a name that the encoding of names refuses
+    except (OSError, UnicodeError) as error:  # the encoding of host names refused the name
         listening.close()
         reason = getattr(error, "strerror", None) or error
         raise OutputError(f"{host}:{port} cannot be used: {reason}; choose another --port") from error

@@ -1,4 +1,4 @@
-"""Single frames of a video, wherever in it, as upright pictures of one eye."""
+"""Single frames from anywhere in a video, as upright pictures of one eye."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from vitascope.vr.stereo import eye_regions
 EyeName = Literal["left", "right"]
 
 _FORWARD_SECONDS: Final = 1.5
-"""So far ahead decoding on is quicker than going back to a keyframe."""
+"""Up to this distance ahead, decoding on is faster than going back to a keyframe."""
 _END_SECONDS = 2.0
 _MOST_OPEN_FILMS = 2
 _QUALITY = 85
 _ASPECT = 16 / 9
 _LOOKED_AT_SIDE = 1440
-"""Rows of the eye, and half its columns, that a look is read from at most: at 180 degrees, the half is shown."""
+"""Maximum rows of the eye, and half its columns, used for a view; at 180 degrees, half of the eye is shown."""
 
 
 class Look(NamedTuple):
@@ -54,7 +54,7 @@ Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
 class Pointed(BaseModel):
-    """Points of a look, as a program sends them."""
+    """Points of a view, as sent by a program."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -63,14 +63,14 @@ class Pointed(BaseModel):
     fov: Annotated[float, Field(ge=30, le=120)]
     eye: EyeName = "left"
     points: Annotated[list[tuple[Share, Share]], Field(min_length=1, max_length=20_000)]
-    """x and y as shares of the look's width and height."""
+    """x and y as shares of the view's width and height."""
 
 
 class FilmFrames:
-    """Frames of one open video. One thread at a time.
+    """Frames of one open video. Use from one thread at a time.
 
     Args:
-        reader: The video; closed with this.
+        reader: The video; closed with this object.
     """
 
     def __init__(self, reader: VideoReader) -> None:
@@ -82,11 +82,11 @@ class FilmFrames:
         self.reader.close()
 
     def seconds_of(self, frame: Frame) -> float:
-        """A frame's time from the video's first picture."""
+        """A frame's time, counted from the video's first picture."""
         return float((frame.pts - self.reader.origin_pts) * self.reader.info.time_base)
 
     def frame_at(self, seconds: float) -> Frame:
-        """The frame nearest to a time, the last one beyond the end.
+        """The frame nearest to a time; beyond the end, the last one.
 
         Raises:
             InputError: The video cannot be read there.
@@ -106,7 +106,7 @@ class FilmFrames:
         return self._last_frame(seconds)
 
     def _last_frame(self, seconds: float) -> Frame:
-        """Beyond the last frame's time there is only itself."""
+        """Return the last frame, which is the nearest for all times beyond it."""
         base = float(self.reader.info.time_base)
         end = self.reader.info.duration_seconds or seconds
         for margin in (_END_SECONDS, end):
@@ -119,10 +119,10 @@ class FilmFrames:
 
 
 class OpenFilms:
-    """The videos that were looked at last, open. One thread at a time.
+    """The most recently used videos, kept open. Use from one thread at a time.
 
     Args:
-        opened: Opens one.
+        opened: Opens a video.
     """
 
     def __init__(self, opened: Callable[[Path], VideoReader]) -> None:
@@ -130,11 +130,11 @@ class OpenFilms:
         self._films: OrderedDict[tuple[Path, str], FilmFrames] = OrderedDict()
 
     def get(self, path: Path, version: str) -> FilmFrames:
-        """An open video, as it is now.
+        """An open video in its current state.
 
         Args:
             path: The video.
-            version: Version of the file; another one is opened again.
+            version: Version of the file; if it changed, the video is opened again.
 
         Raises:
             InputError: It cannot be opened.
@@ -150,7 +150,7 @@ class OpenFilms:
         return self._films[key]
 
     def close(self) -> None:
-        """Close them all."""
+        """Close all videos."""
         while self._films:
             self._films.popitem()[1].close()
 
@@ -164,21 +164,21 @@ def upright_eye(
     info: VideoInfo,
     look: Look | None = None,
 ) -> npt.NDArray[np.uint8]:
-    """One eye of a frame, upright, in square pixels; or a view in some direction.
+    """One eye of a frame, upright, in square pixels; or a view in a given direction.
 
     Args:
-        frame: On the CPU or a GPU.
+        frame: A frame on the CPU or a GPU.
         vr: Layout and projection of the video.
-        eye: Which one, of a video with two.
-        longest_side: Samples that the longer side has at most.
-        info: The video: its turn and the shape of its pixels.
-        look: Straighten the picture in this direction.
+        eye: Which eye, if the video has two.
+        longest_side: Limit of the longer side, in pixels.
+        info: The video, for its rotation and pixel shape.
+        look: Show a flat view in this direction.
 
     Returns:
         uint8 RGB [H, W, 3].
 
     Raises:
-        UsageError: Somebody looks around in a video whose lens nobody knows.
+        UsageError: A view in a direction was requested, but the video's lens is unknown.
     """
     at = _number_of(vr, eye)
     region = eye_regions(frame.width, frame.height, vr.layout)[at]
@@ -199,19 +199,19 @@ def upright_eye(
 def places_in_eye(
     points: Sequence[tuple[float, float]], vr: VrDescription, *, eye: EyeName, look: Look
 ) -> list[tuple[float, float] | None]:
-    """Map points of a look to the eye's own picture.
+    """Map points of a view to the eye's own picture.
 
     Args:
-        points: x and y as shares of the look's width and height.
+        points: x and y as shares of the view's width and height.
         vr: Layout and projection of the video.
-        eye: Which eye was looked at.
-        look: Where to.
+        eye: The eye shown in the view.
+        look: Direction of the view.
 
     Returns:
-        For each point x and y as shares of the eye's picture; None if it shows nothing.
+        For each point x and y as shares of the eye's picture; None if it shows nothing there.
 
     Raises:
-        UsageError: Nobody knows the lens of this video.
+        UsageError: The video's lens is unknown.
     """
     lens = _known_lens(vr, _number_of(vr, eye))
     x, y = np.array(points, np.float64).T
@@ -221,7 +221,7 @@ def places_in_eye(
 
 
 def _number_of(vr: VrDescription, eye: EyeName) -> int:
-    """The region of a frame that belongs to an eye."""
+    """Index of an eye's region in the frame."""
     return len(vr.lenses) - 1 if (eye == "right") != vr.right_eye_first else 0
 
 
@@ -260,7 +260,7 @@ def _looked(
 
 
 def jpeg(rgb: npt.NDArray[np.uint8]) -> bytes:
-    """A picture as a browser takes it.
+    """Encode a picture for a browser.
 
     Args:
         rgb: uint8 [H, W, 3].

@@ -55,7 +55,7 @@ class Measurements:
     """Measurements behind the answers."""
 
     video: str
-    """Name of the video in texts."""
+    """Name of the video in messages."""
     is_synthetic: bool
     layout: str
     """Layout of the eyes in the frame, and its source; empty for a flat video."""
@@ -90,14 +90,14 @@ class Measurements:
 def answered(
     group: str, question: str, good: bool | None, figure: str, advice: str | None = None
 ) -> ChecklistItem:
-    """One item.
+    """Make an item.
 
     Args:
         group: The checklist it belongs to.
-        question: As a statement that is hoped for.
-        good: None if it cannot be told, or is not asked here.
-        figure: What was measured, or why not.
-        advice: Dropped where all is well.
+        question: The desired state, as a statement.
+        good: None if it cannot be determined, or does not apply.
+        figure: The measurement, or the reason why there is none.
+        advice: Dropped if the answer is yes.
     """
     answers: dict[bool | None, Answer] = {True: "yes", False: "no", None: "not applicable"}
     return ChecklistItem(
@@ -203,13 +203,13 @@ def _gpu_is_busy(found: Measurements) -> ChecklistItem:
     if not found.on_gpu:
         return answered(_PRODUCTION, question, None, "no GPU is in use")
     if percent is None:
-        return answered(_PRODUCTION, question, None, "the driver does not tell its load")
+        return answered(_PRODUCTION, question, None, "the driver does not report its load")
     return answered(
         _PRODUCTION,
         question,
         percent > _GPU_BUSY_PERCENT,
         f"{percent:.0f} % on average",
-        "what keeps it waiting is below, in 'the bottleneck is known'",
+        "the reason is below, in 'the bottleneck is known'",
     )
 
 
@@ -241,7 +241,7 @@ def _over_time(found: Measurements) -> Iterator[ChecklistItem]:
     soak = found.soak
     if soak is None:
         for question in (memory, delay, loss):
-            why = f"no soak was asked for: --duration {_DAY_SECONDS:.0f} takes a day"
+            why = f"no soak was requested: --duration {_DAY_SECONDS:.0f} takes a day"
             yield answered(_PRODUCTION, question, None, why)
         return
     span = f"in {_span(soak.seconds)} and {len(soak.pass_frames)} passes"
@@ -256,7 +256,7 @@ def _over_time(found: Measurements) -> Iterator[ChecklistItem]:
         f"{soak.frame_count} frames {span}: {soak.dropped_count} dropped, {soak.lost_count} missing, "
         f"{soak.damaged_count} damaged"
     )
-    advice = f"{_REPAIR}; missing ones are a fault of ours, worth a report"
+    advice = f"{_REPAIR}; missing ones are a bug; please report it"
     yield answered(_PRODUCTION, loss, not lost, figure, advice)
 
 
@@ -270,7 +270,7 @@ def _memory_over_time(soak: Soak, question: str, span: str) -> ChecklistItem:
         if growth is not None:
             leaks.append(f"{name} keeps growing by {growth.slope * 3600 / 1e6:.1f} MB an hour")
     if not parts:
-        return answered(_PRODUCTION, question, None, "this system does not tell how much memory is in use")
+        return answered(_PRODUCTION, question, None, "this system does not report how much memory is in use")
     short = "" if soak.seconds >= _DAY_SECONDS else " (the guide asks for 24 h)"
     figure = "; ".join([*leaks, *parts, f"{span.removeprefix('in ')}{short}"])
     return answered(_PRODUCTION, question, not leaks, figure, "vitascope profile -t memory says what grows")
@@ -292,7 +292,7 @@ def _delay_over_time(soak: Soak, question: str, span: str) -> ChecklistItem:
 
 
 def _is_cool(found: Measurements) -> ChecklistItem:
-    question, load = "nothing is slowed down by heat", found.free_running.load
+    question, load = "nothing is throttled by heat", found.free_running.load
     figures, hot = [], False
     if found.on_gpu and load is not None and load.temperature_celsius_max is not None:
         figures.append(
@@ -300,11 +300,11 @@ def _is_cool(found: Measurements) -> ChecklistItem:
         )
         hot |= load.throttled_share > 0
     if found.processor_throttled is not None:
-        figures.append(f"the CPU was slowed {found.processor_throttled} times")
+        figures.append(f"the CPU was throttled {found.processor_throttled} times")
         hot |= found.processor_throttled > 0
     if not figures:
         return answered(
-            _PRODUCTION, question, None, "this system does not count how often its CPU is slowed down"
+            _PRODUCTION, question, None, "this system does not count how often its CPU is throttled down"
         )
     return answered(
         _PRODUCTION, question, not hot, "; ".join(figures), "better cooling, or a lower power limit"
@@ -411,7 +411,7 @@ def _memory_fits(found: Measurements) -> ChecklistItem:
         figures.append(f"main memory {share:.0%} by this process ({resident / 1e6:.0f} MB)")
         full |= share >= _MEMORY_FULL
     if not figures:
-        return answered(_MEMORY, question, None, "this system does not tell")
+        return answered(_MEMORY, question, None, "this system does not report it")
     advice = "a smaller model.batch_size, model.input_size or processing.max_queue_mb"
     return answered(_MEMORY, question, not full, "; ".join(figures), advice)
 
@@ -421,7 +421,7 @@ def _queues_are_short(found: Measurements) -> ChecklistItem:
     assert row is not None  # a measured cell has it
     work = sum(_stages(found.prompt).values())
     figure = (
-        f"a video is read as fast as it goes, and fills every queue: {max(row.p50 - work, 0.0):.1f} of "
+        f"a video is read as fast as possible and fills every queue: {max(row.p50 - work, 0.0):.1f} of "
         f"{row.p50:.1f} ms are waits; live sources drop the oldest instead"
     )
     return answered(_DELAY, "queues are short", None, figure)
@@ -432,11 +432,11 @@ def _preprocessing_is_fast(found: Measurements) -> ChecklistItem:
     stages = _stages(found.free_running)
     own = {name: time for name, time in stages.items() if name.startswith("prep")}
     if not own:
-        return answered(_DELAY, question, None, "no stage of its own does it")
+        return answered(_DELAY, question, None, "no separate stage does it")
     limit = limit_of(found.free_running)
     if limit is None:
         return answered(_DELAY, question, None, "too little ran for a verdict")
-    # Not the longest stage: its work is that of all its threads, which share it.
+    # Not the longest stage: a stage's work is the total of its threads, which share it.
     figure = f"{sum(own.values()):.2f} ms a frame, of all its threads together; {limit.title}"
     return answered(
         _DELAY,
@@ -455,13 +455,13 @@ def _stages_are_known(found: Measurements) -> ChecklistItem:
 def _is_undisturbed(found: Measurements) -> ChecklistItem:
     question, load = "no other program takes the CPU", found.free_running.load
     if load is None or load.machine_cpu_percent is None:
-        return answered(_MACHINE, question, None, "this system does not tell")
+        return answered(_MACHINE, question, None, "this system does not report it")
     processors = os.cpu_count() or 1
     busy = load.machine_cpu_percent / 100
     others = max(busy - load.process_cores / processors, 0.0)
     good = others < _OTHERS_SHARE or busy < 1 - _IDLE_SHARE
     figure = f"all CPUs {busy:.0%} busy, {others:.0%} with other programs"
-    return answered(_MACHINE, question, good, figure, "close what else runs: all speeds above are too low")
+    return answered(_MACHINE, question, good, figure, "close other programs: all speeds above are too low")
 
 
 def _system(found: Measurements) -> Iterator[ChecklistItem]:
@@ -492,29 +492,29 @@ class ChecklistOptions(SettingsSource):
     """Results of ``bench run``; None for its default place."""
 
     def run_of(self, video: Path, *more: str) -> PipelineOptions:
-        """One pass over the video, with settings over those of the user."""
+        """One pass over the video, with settings that override the user's."""
         return PipelineOptions(
             video=video,
             seconds=_PASS_SECONDS,
             profile=self.profile,
             files=self.files,
             assignments=(*self.assignments, *more),
-            advice_when_slow="shorten the work: a smaller video or, on a CPU, --profile fast",
+            advice_when_slow="reduce the work: a smaller video or, on a CPU, --profile fast",
         )
 
 
 def measure_for_checklist(
     options: ChecklistOptions, *, tell: Callable[[str], object] | None = None
 ) -> Measurements:
-    """Measure everything; half a minute, and the time of the soak.
+    """Measure everything; takes half a minute plus the time of the soak.
 
     Args:
-        options: What to ask about.
-        tell: Called with a line on each step.
+        options: What to check.
+        tell: Called with a line about each step.
 
     Raises:
         UsageError: The time of the soak is out of range.
-        InputError: The video cannot be read, or is too short; the results that were named cannot be read.
+        InputError: The video cannot be read, or is too short; the given results cannot be read.
         VitascopeError: As ``Segmenter``.
     """
     say = tell or (lambda _: None)
@@ -524,7 +524,7 @@ def measure_for_checklist(
     throttled_before = processor_throttle_count()
     with tempfile.TemporaryDirectory(prefix="vitascope-checklist-") as folder:
         video, spoken = synthetic_or(options.video, Path(folder))
-        probe(video)  # what cannot be read is refused before anything is said
+        probe(video)  # report an unreadable video before printing anything
         loaded = options.run_of(video).loaded()
         say(f"{spoken}: as the settings are, for at most {_PASS_SECONDS:g} s")
         free_running = _cell(bench_pipeline(options.run_of(video)))
@@ -569,7 +569,7 @@ def measure_for_checklist(
 
 
 def _cell(results: BenchResults) -> Cell:
-    """The one cell of a run.
+    """The only cell of a run.
 
     Raises:
         InputError: It has no figures.
@@ -591,20 +591,20 @@ def _why_not_doubled(loaded: LoadedSettings, video: Path, cell: Cell) -> str | N
 
 
 def _doubled(options: ChecklistOptions, video: Path, cell: Cell) -> Cell:
-    """The video with twice the batch; a failure where that does not fit, skipped where it is too slow to tell."""
+    """Run with twice the batch; a failed cell if that does not fit, a skipped one if it is too slow to tell."""
     batch = 2 * cell.key.batch
     name = batch_key(options.run_of(video).loaded())
     try:
         (doubled,) = bench_pipeline(options.run_of(video, f"{name}={batch}")).cells
     except VitascopeError as error:
-        # The video was read before, so what is wrong with it now is that too little of it came out.
+        # The video could be read before, so an InputError now means that too few of its frames came out.
         status: Literal["skipped", "failed"] = "skipped" if isinstance(error, InputError) else "failed"
         return Cell(key=replace(cell.key, batch=batch), status=status, reason=one_line(error))
     return doubled
 
 
 def _suite(named: Path | None) -> BenchResults | None:
-    """Results of ``bench run``: the file that was named, else its default one; None if that does not exist."""
+    """Results of ``bench run``: the given file, or the default one; None if that does not exist."""
     if named is None and not _DEFAULT_RESULTS.exists():
         return None
     return load_results(named or _DEFAULT_RESULTS)
@@ -619,7 +619,7 @@ def _layout(video: Path | None, loaded: LoadedSettings) -> str:
 
 
 def _newest_tuning(cell: Cell) -> Mapping[str, Any] | None:
-    """The newest line of the history for the same device and network, of searches that reached their target."""
+    """The newest history line for the same device and network from a search that reached its target."""
     lines = [
         line
         for line in read_history()
@@ -632,7 +632,7 @@ def _newest_tuning(cell: Cell) -> Mapping[str, Any] | None:
 def _not_in_use(
     change: Mapping[str, Any], options: ChecklistOptions, loaded: LoadedSettings
 ) -> Iterator[tuple[str, Any]]:
-    """List values that a tuner found and the settings do not have."""
+    """List values that a tuner found and that differ from the settings."""
     for key, value in change.items():
         taken = options.load({key: value}, chosen_by="the checklist").settings
         if value_of(taken, key) != value_of(loaded.settings, key):

@@ -22,19 +22,19 @@ from vitascope.media.writing.nvenc import why_nvenc_fails
 from vitascope.tune.search import Cell, Knob
 
 QUALITY_KEYS = ("gpu.precision", "performance.mode", "model.backend", "model.input_size")
-"""Settings that change the matte; all others change only how fast it comes."""
+"""Settings that change the matte; all others only change the speed."""
 
 _CPU_BATCHES, _GPU_BATCHES = (1, 2, 4, 8), (1, 2, 4, 8, 16)
 _SIDES = (0.75, 0.5)
-"""Sizes to try, as shares of the side that the network takes by itself."""
+"""Sizes to try, as shares of the side that the network uses by default."""
 _LEAST_SIDE, _SIDE_STEP = 64, 32
 _QUEUES = (8, 32, 128)
 _ENGINES = {"torch": "torch", "tensorrt": "tensorrt"}
-"""By the module that they need; ONNX Runtime needs a provider."""
+"""Keyed by the module that they need; ONNX Runtime needs a provider."""
 
 
 def batch_key(loaded: LoadedSettings) -> str:
-    """The setting that says how many frames go to the network at a time."""
+    """The setting for the number of frames given to the network at a time."""
     stage = "pipeline.stages.inference.batch_size"
     return "model.batch_size" if value_of(loaded.settings, stage) is None else stage
 
@@ -48,17 +48,17 @@ def knobs_for(
     keep_quality: bool,
     bounds_latency: bool = False,
 ) -> list[Knob]:
-    """The grid for a run.
+    """Make the grid for a run.
 
-    What the user set stays as it is; of a range of batch sizes the tuner chooses.
+    What the user set stays fixed; if that is a range of batch sizes, the tuner chooses within it.
 
     Args:
-        loaded: Settings of the run, and where they came from.
-        device: What computes.
+        loaded: Settings of the run, with their sources.
+        device: The device that computes.
         network: Name of the network.
-        network_size: (height, width) of its picture when nobody bounds it.
-        keep_quality: Leave out what changes the matte.
-        bounds_latency: Try latency mode, too, which is slower.
+        network_size: (height, width) of its picture without a limit.
+        keep_quality: Leave out settings that change the matte.
+        bounds_latency: Also try latency mode, which is slower.
     """
     on_gpu = device.kind == "cuda"
     knobs = [_batch(loaded, on_gpu=on_gpu)]
@@ -66,7 +66,7 @@ def knobs_for(
     if not keep_quality:
         knobs.append(_side(loaded, network, network_size))
         if not on_gpu and network.startswith("rvm") and not loaded.origin("gpu.precision").explicit:
-            modes.append("throughput")  # INT8, where it is right; the batch is tried by itself
+            modes.append("throughput")  # for INT8, where it is accurate; the batch is tried separately
     if bounds_latency:
         modes.append("latency")
     knobs.append(Knob("performance.mode", tuple(modes), ordered=False))
@@ -81,7 +81,7 @@ def knobs_for(
 
 
 def cell_of(knobs: Sequence[Knob], values: Mapping[str, Any]) -> Cell:
-    """The cell nearest to some values; for an unknown value, the first one of its knob."""
+    """The cell nearest to some values; an unknown value becomes the first one of its knob."""
     return tuple(_nearest(knob, values.get(knob.key)) for knob in knobs)
 
 
@@ -97,7 +97,7 @@ def _nearest(knob: Knob, value: Any) -> int:
 def _batch(loaded: LoadedSettings, *, on_gpu: bool) -> Knob | None:
     key = batch_key(loaded)
     if loaded.settings.performance.mode == "latency":
-        return None  # it takes one frame at a time
+        return None  # it processes one frame at a time
     sizes: tuple[int, ...] = _GPU_BATCHES if on_gpu else _CPU_BATCHES
     if loaded.origin(key).explicit:
         wanted: BatchRange = value_of(loaded.settings, key)
@@ -108,7 +108,7 @@ def _batch(loaded: LoadedSettings, *, on_gpu: bool) -> Knob | None:
 
 def _side(loaded: LoadedSettings, network: str, size: tuple[int, int]) -> Knob | None:
     if not network.startswith("rvm") or loaded.origin("model.downsample_ratio").explicit:
-        return None  # other networks have one size
+        return None  # other networks have only one size
     if loaded.settings.model.downsample_ratio != "auto" or loaded.settings.model.longest_side is not None:
         return None
     longest = max(size)
@@ -146,26 +146,26 @@ def _gpu_knobs(network: str, *, keep_quality: bool) -> list[Knob]:
 
 
 SIZES = {"1080p": 1920 * 1080, "4k": 3840 * 2160, "6k": 5760 * 3240, "8k": 7680 * 4320}
-"""Samples of a picture."""
+"""Number of pixels in a picture."""
 
 
 @cache
 def preset_names() -> tuple[str, ...]:
-    """All presets: a GPU and a size, such as ``rtx3090-4k``."""
+    """Names of all presets: a GPU and a size, such as ``rtx3090-4k``."""
     return tuple(f"{path.stem}-{size}" for path in sorted(_folder().glob("*.yaml")) for size in SIZES)
 
 
 def preset_values(name: str) -> dict[str, Any]:
-    """The settings of a preset, plain values by dotted key.
+    """The settings of a preset as plain values, by dotted key.
 
     Raises:
-        UsageError: No preset has the name.
+        UsageError: No preset has this name.
     """
     gpu, _, size = name.lower().rpartition("-")
     if f"{gpu}-{size}" not in preset_names():
         gpus = ", ".join(sorted({one.rpartition("-")[0] for one in preset_names()}))
         raise UsageError(
-            f"--preset: no preset is called {name!r}; take auto, or a GPU ({gpus}) and a size "
+            f"--preset: there is no preset {name!r}; use auto, or a GPU ({gpus}) and a size "
             f"({', '.join(SIZES)}), such as rtx3090-4k"
         )
     values: dict[str, Any] = yaml.safe_load((_folder() / f"{gpu}.yaml").read_text(encoding="utf-8"))[size]
@@ -176,13 +176,14 @@ def preset_for(device: Device, *, width: int, height: int) -> str | None:
     """The preset for this GPU and the nearest size; None on a CPU, or if no preset fits the GPU.
 
     Args:
-        device: What computes.
+        device: The device that computes.
         width: Width of the video, in pixels.
         height: Height of the video.
     """
     if device.kind != "cuda":
         return None
-    # "NVIDIA GeForce RTX 3080 Ti (GPU 0, …)": the longest name that fits, so that a 2080 Ti is not a 2080.
+    # In "NVIDIA GeForce RTX 3080 Ti (GPU 0, …)" the longest fitting name counts, so that a 2080 Ti is not taken for a
+    # 2080.
     label = re.sub(r"[^a-z0-9]", "", device.label.partition("(")[0].lower())
     fitting = [path.stem for path in _folder().glob("*.yaml") if path.stem in label]
     if not fitting:

@@ -1,4 +1,4 @@
-"""Tuning of live animation: short live runs with a driver that never ends, nothing shown, and the best settings."""
+"""Tuning of live animation: finds the best settings through short live runs with an endless driver and no display."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ _LEAST_SIDE, _SIDE_STEP = 256, 16
 _SIMILARITIES = (0.92, 0.85)
 _BATCHES = (1, 2, 4, 8)
 _AS_FAST = 0.99
-"""A smaller batch with this share of the fastest one's pictures a second is taken: it needs less memory."""
+"""A smaller batch is chosen if it reaches this share of the fastest one's speed, because it needs less memory."""
 
-# What a setting must bring to be worth it: as a share, by how much more pictures or how much less delay.
+# Cost of each change: the share by which pictures per second or delay must improve to be worth it.
 _HALF_SIDE_COSTS = 0.12
 _NO_REFINEMENT_COSTS = 0.10
 _SKIPPING_COSTS = 0.03
-"""At the similarity of 0.92, at which nobody who speaks is held still; more below."""
+"""Cost at a similarity of 0.92, which never freezes a speaking face; lower similarities cost more."""
 _MESH_COSTS = 0.20
-"""In place of LivePortrait, where both are there."""
+"""Cost of the mesh in place of LivePortrait, if both are available."""
 
 
 def live_knobs(loaded: LoadedSettings, *, size: tuple[int, int], animator: str) -> list[Knob]:
-    """The grid of settings, without those that the user set.
+    """Make the grid of settings, without those that the user set.
 
     Args:
-        loaded: Settings of the run, and where they came from.
+        loaded: Settings of the run, with their sources.
         size: (width, height) of the animated picture with these settings.
-        animator: The animator that they take.
+        animator: The animator that these settings choose.
     """
     now = loaded.settings
     longest = max(size)
@@ -59,13 +59,13 @@ def live_knobs(loaded: LoadedSettings, *, size: tuple[int, int], animator: str) 
         Knob(_SKIP, _others(now.performance.frame_skip_enabled, (False, True))),
         Knob(_SIMILARITY, _others(now.performance.frame_skip_threshold, _SIMILARITIES)),
     ]
-    if animator != "mesh":  # so both are there
+    if animator != "mesh":  # both are available
         knobs.append(Knob(_ANIMATOR, (now.animation.animator, "mesh"), ordered=False))
     return [knob for knob in knobs if len(knob.values) > 1 and not loaded.origin(knob.key).explicit]
 
 
 def batch_sizes(loaded: LoadedSettings) -> tuple[int, ...]:
-    """Batch sizes of LivePortrait to try in videos: those in the range that was set; none if it is one number."""
+    """Batch sizes of LivePortrait to try in videos: those in the range that the user set; none if it is one number."""
     if not loaded.origin(_BATCH).explicit:
         return _BATCHES
     wanted = loaded.settings.animation.batch_size
@@ -74,11 +74,11 @@ def batch_sizes(loaded: LoadedSettings) -> tuple[int, ...]:
 
 
 def kept_quality(values: Mapping[str, Any], now: Settings, *, size: tuple[int, int]) -> float:
-    """Quality with some settings changed: the product of 1 minus the cost of each, 0..1.
+    """Share of the quality kept when settings change: the product of 1 minus the cost of each, 0..1.
 
     Args:
         values: The values of a cell of ``live_knobs``, by key.
-        now: The settings as they are.
+        now: The current settings.
         size: (width, height) of the animated picture with them.
     """
     kept = 1.0
@@ -95,7 +95,7 @@ def kept_quality(values: Mapping[str, Any], now: Settings, *, size: tuple[int, i
 
 
 def _others(now: Any, values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The value as it is, and the others."""
+    """The current value first, then the others."""
     return (now, *(value for value in values if value != now))
 
 
@@ -104,7 +104,7 @@ _COMPARISONS = 2
 _LEAST_SECONDS, _MOST_SECONDS = 1.0, 10.0
 _WARM_UP_PICTURES = 5
 _LEAST_GAIN = 1.03
-"""Below this, a change is not worth having: two runs of the same settings differ as much."""
+"""Smaller gains are ignored: two runs of the same settings differ as much."""
 _CLOSE = 0.97
 _FILM_SECONDS, _FILM_SIDE = 6.0, 640
 
@@ -114,14 +114,14 @@ class LiveTarget:
     """The goal for a live run, from ``performance``."""
 
     fps: float
-    """Pictures a second."""
+    """Pictures per second."""
     max_latency_ms: float
-    """Longest way of 95 % of the pictures from capture to the sinks."""
+    """Longest time from capture to the sinks for 95 % of the pictures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveTuned(TunedSettings):
-    """The tuner's result; ``network`` is the animator, and the size of its pictures with the settings as they are."""
+    """The tuner's result; ``network`` names the animator and the size of its pictures at the start."""
 
     target: LiveTarget
     knobs: tuple[Knob, ...]
@@ -136,7 +136,7 @@ class LiveTuned(TunedSettings):
         )
 
     def own_figures(self) -> Mapping[str, object]:
-        """The target."""
+        """Return the target."""
         return {"target_fps": self.target.fps, "max_latency_ms": self.target.max_latency_ms}
 
     def place_and_score(self, trial: Trial) -> Mapping[str, object]:
@@ -159,24 +159,24 @@ class LiveTuned(TunedSettings):
 
 
 class LiveTuner:
-    """Finds settings with which a portrait is animated live at ``performance.target_fps``, or near it.
+    """Finds settings that animate a portrait live at ``performance.target_fps``, or near it.
 
-    Where LivePortrait animates, the batch with which it draws videos the fastest is found, too.
+    If LivePortrait animates, the fastest batch for drawing videos is found as well.
 
-    Each trial is a live run. Its score, in percent, is the share of the target's pictures times the share by which
-    ``performance.max_latency_ms`` is kept times what is kept of the picture (``live_knobs.kept_quality``): 100 when
-    everything that is wanted is had and nothing is given up. What the user set stays.
+    Each trial is a live run. Its score, in percent, is the product of the share of the target's pictures, the share
+    by which ``performance.max_latency_ms`` is kept, and the share of quality kept (``live_knobs.kept_quality``): 100
+    if both targets are met without any loss. Settings of the user stay.
 
     Args:
-        source: Where the settings of the run come from.
+        source: Source of the run's settings.
         portrait: A picture file.
-        driver: A video of a face; of a ``.motion`` file, a video of the portrait that moves so is made, for a tracker
-            to follow.
-        store: Where the tracker's model lies.
-        folder: For that video.
-        seconds: Duration of measuring, all trials together.
-        command: What searches again, as it is typed.
-        on_trial: Called with each trial and how many may come.
+        driver: A video of a face; a ``.motion`` file is made into a video of the portrait with that motion, for a
+            tracker to follow.
+        store: Store of the tracker's model.
+        folder: Folder for that video.
+        seconds: Time for measuring, over all trials.
+        command: The command that repeats the search, as typed.
+        on_trial: Called with each trial and the possible number of trials.
 
     Raises:
         UsageError: ``seconds`` is too short for a trial.
@@ -197,7 +197,7 @@ class LiveTuner:
     ) -> None:
         least = _LEAST_SECONDS * (2 * _COMPARISONS + 2)
         if seconds < least:
-            raise UsageError(f"--auto-tune needs {least:g} seconds of measuring or more, not {seconds:g}")
+            raise UsageError(f"--auto-tune needs at least {least:g} seconds of measuring, not {seconds:g}")
         self._source, self._portrait, self._driver = source, portrait, driver
         self._store, self._folder = store, folder
         self._command, self._on_trial = command, on_trial
@@ -208,13 +208,13 @@ class LiveTuner:
         self._seconds = min(seconds / (self._most_trials + 2 * _COMPARISONS), _MOST_SECONDS)
         self._size = (0, 0)
         self._of_driver: dict[str, Any] = {}
-        """Settings of every trial that follow from the driver."""
+        """Settings of every trial that depend on the driver."""
 
     def tune(self) -> LiveTuned:
         """Search, then compare the result with the current settings.
 
         Raises:
-            VitascopeError: The settings as they are do not run, none gave a picture in time, or every knob was set by
+            VitascopeError: The current settings do not run, none gave a picture in time, or every knob was set by
                 hand.
         """
         self._driver = self._film()
@@ -260,7 +260,7 @@ class LiveTuner:
         )
 
     def _batch(self, values: Mapping[str, Any]) -> Effect | None:
-        """The batch with which LivePortrait draws videos the fastest; live, each picture is drawn at once."""
+        """Find the batch with which LivePortrait draws videos fastest; live pictures are drawn one by one."""
         rates: dict[int, float] = {}
         for size in batch_sizes(self._loaded):
             loaded = self._with({**values, _BATCH: size})
@@ -271,7 +271,7 @@ class LiveTuner:
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
-                break  # nor do larger ones fit
+                break  # larger ones will not fit either
         if not rates:
             return None
         most = max(rates.values())
@@ -279,7 +279,7 @@ class LiveTuner:
         return Effect(_BATCH, size, tuple((size, 100 * rate / most) for size, rate in rates.items()))
 
     def _film(self) -> Path:
-        """The driver, for a tracker to follow; where it is made, it holds no more than what was requested."""
+        """Make the driver a video that a tracker can follow, no longer than the duration requested."""
         if self._driver.suffix.lower() != MOTION_SUFFIX:
             return self._driver
         film = self._folder / "driver.mp4"
@@ -330,7 +330,7 @@ class LiveTuner:
     def _in_turns(self, values: Mapping[str, Any]) -> tuple[Measured, Measured]:
         """Measure old and new settings alternately, so that disturbances affect both."""
         old, new = in_turns(self._measure, values, turns=_COMPARISONS)
-        for which, runs in (("as they are", old), ("that were found", new)):
+        for which, runs in (("in use", old), ("that were found", new)):
             failed = next((one for one in runs if one.failure), None)
             if failed is not None:
                 raise VitascopeError(f"the settings {which} could not be measured: {failed.failure}")
@@ -347,6 +347,6 @@ class LiveTuner:
 
 
 def _without_idle(values: dict[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """Without a similarity that nothing is compared with."""
+    """Leave out the similarity if nothing is compared with it."""
     skips = values.get("performance.frame_skip_enabled", now.get("performance.frame_skip_enabled", True))
     return {key: value for key, value in values.items() if skips or key != "performance.frame_skip_threshold"}

@@ -1,7 +1,8 @@
-"""Tuning: which settings are the fastest for a video on this machine, within limits, measured on the video itself.
+"""Tuning: finds the fastest settings for a video on this machine, within limits, measured on the video itself.
 
-A trial is a short run of ``Segmenter`` over the video; it says how fast that was, and how far its mattes are off.
-``auto_tune`` is a short tune before a job, of what does not change the matte (``performance.auto_tune``).
+A trial is a short run of ``Segmenter`` over the video; it measures its speed and the error of its mattes.
+``auto_tune`` runs a short search before a job, over settings that do not change the matte
+(``performance.auto_tune``).
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ from vitascope.tune.tuned_file import NOTHING_BETTER, TunedSettings
 WARM_UP_FRAMES = 16
 """The first frames of a run, in which caches fill, graphs are recorded and threads start."""
 LEAST_FRAMES = 48
-"""Warm-up, and two of the largest batches."""
+"""Warm-up plus two of the largest batches."""
 _COMPARED_FRAMES = 24
 _MOST_COMPARED_WIDTH = 1920
 
-# In one process, with a network that really runs, even if the job does otherwise.
+# One process, and a network that really runs, even if the job is different.
 _ALONE: Mapping[str, Any] = {**ALONE, "performance.auto_tune": False}
 _REFERENCE: Mapping[str, Any] = {
     "gpu.precision": "fp32",
@@ -49,14 +50,14 @@ _REFERENCE: Mapping[str, Any] = {
     "inference.early_exit": "off",
     "inference.scales": [1.0],
 }
-"""FP32, every frame shown whole, nothing guessed."""
+"""FP32, with every frame computed whole."""
 
 _Mattes = list[npt.NDArray[np.float32]]
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Facts about clip and network from the first run."""
+    """Facts about the clip and network from the first run."""
 
     measured: Measured
     device: Device
@@ -64,7 +65,7 @@ class Shown:
     network_size: tuple[int, int]
     """(height, width) of the network's picture."""
     frames_per_call: int
-    """Frames in a call of the network."""
+    """Frames per call of the network."""
     pace: str | None = None
     """What set the pace, in words; None if no stage did."""
     run_seconds: float = 0.0
@@ -75,9 +76,9 @@ class ClipTrials:
     """Measures settings on the beginning of a clip.
 
     Args:
-        source: Where the settings of the job come from.
+        source: Source of the job's settings.
         clip: The video.
-        seconds: How long a run of the settings as they are takes, about; the video may be shorter.
+        seconds: Approximate duration of a run with the current settings; the video may be shorter.
 
     Raises:
         InputError: The clip cannot be read, or is shorter than a measurement needs.
@@ -100,21 +101,21 @@ class ClipTrials:
     def begin(
         self, *, with_quality: bool, expected: Callable[[float], object] = lambda _seconds: None
     ) -> Shown:
-        """Run the settings as they are: how fast they are, and how long trials shall be.
+        """Run the current settings, to measure their speed and choose the length of trials.
 
         Args:
             with_quality: Compare mattes with those of the FP32 reference, here and in all trials.
-            expected: Called before the first run with the seconds that one takes at least, as far as the reference
-                tells; what it raises ends it.
+            expected: Called before the first run with its minimum duration in seconds, as estimated from the
+                reference; an exception from it ends the tuning.
 
         Raises:
-            VitascopeError: The settings as they are do not run.
+            VitascopeError: The current settings do not run.
         """
         if with_quality:
             self._reference, frame_seconds = self._mattes(
                 self._source.load({**_ALONE, **_REFERENCE}, chosen_by="the reference")
             )
-            # The reference may be slower than what it is held against.
+            # the reference may be slower than the settings it is compared with
             expected(frame_seconds * LEAST_FRAMES / 2)
         began = perf_counter()
         run, shown = self._run({})
@@ -126,12 +127,13 @@ class ClipTrials:
         return replace(shown, run_seconds=perf_counter() - began)
 
     def measure(self, values: Mapping[str, Any]) -> Measured:
-        """Run with some settings chosen. Settings that do not run are a failure, an unreadable clip is an error.
+        """Run with some settings changed.
 
-        A batch that did not fit and was made smaller is a failure, too, but not of the settings as they are.
+        Settings that do not run count as a failure; an unreadable clip is an error. A batch that did
+        not fit and was made smaller is a failure too, but not for the current settings.
 
         Raises:
-            InputError: The clip cannot be read any more.
+            InputError: The clip can no longer be read.
             OutputError: The disk is full.
         """
         try:
@@ -143,7 +145,7 @@ class ClipTrials:
             failure = _failure(error)
             if failure is None:
                 raise
-        release_idle_memory()  # here the error, whose frames hold arrays, is nobody's any more
+        release_idle_memory()  # only here is the error, whose frames hold arrays, released
         return Measured(failure=failure)
 
     def _run(self, values: Mapping[str, Any]) -> tuple[MeasuredRun, Shown]:
@@ -151,10 +153,10 @@ class ClipTrials:
         frames = max(self._frames, 3 * _whole_batches(loaded.settings.frames_per_call))
         loaded = self._source.load({**_ALONE, **values, **self._stretch(frames)})
         kind = loaded.settings.output.kinds[0]
-        release_idle_memory()  # what an earlier trial's allocators keep is not this one's
+        release_idle_memory()  # memory kept by an earlier trial's allocators is not this one's
         with MeasuredSegmenter(loaded=loaded) as segmenter:
             if segmenter.device.kind == "cuda":
-                # Kernels are built and graphs recorded in the first run.
+                # the first run builds kernels and records graphs
                 segmenter.measure(self.clip, kind=kind)
             run = segmenter.measure(self.clip, kind=kind)
             figures = {"latency_ms": _latency_ms(run)}
@@ -193,7 +195,7 @@ class ClipTrials:
         )
 
     def _speed(self, run: MeasuredRun, batch: int) -> float:
-        """Frames a second after the warm-up, over whole batches."""
+        """Frames per second after the warm-up, over whole batches."""
         step = _whole_batches(batch)
         marks = run.done_seconds[step - 1 :: step]
         if run.frame_count < LEAST_FRAMES - 2:
@@ -203,7 +205,7 @@ class ClipTrials:
         return (len(marks) - 1) * step / max(marks[-1] - marks[0], 1e-6)
 
     def _error(self, segmenter: Segmenter) -> float:
-        """Mean difference from the reference, in codes of 255; settings of one matte are compared once."""
+        """Mean difference from the reference, in codes of 255; settings with the same matte are compared once."""
         key = tuple(str(value_of(segmenter.settings, name)) for name in QUALITY_KEYS)
         if key not in self._errors:
             assert self._reference is not None
@@ -219,8 +221,8 @@ class ClipTrials:
             return self._stream(segmenter)
 
     def _stream(self, segmenter: Segmenter) -> tuple[_Mattes, float]:
-        """The first mattes, and the seconds of one; the first waits for a GPU's kernels, and is not counted."""
-        # Every so manieth sample: 8K mattes would fill memory.
+        """The first mattes, and the seconds per matte; the first, which prepares a GPU's kernels, is not counted."""
+        # Only every step-th pixel is kept: 8K mattes would fill memory.
         step = -(-self.info.width // _MOST_COMPARED_WIDTH)
         mattes: _Mattes = []
         with closing(segmenter.stream(self.clip)) as steps:
@@ -236,7 +238,7 @@ def _pace(bottleneck: Bottleneck | None) -> str | None:
 
 
 def _failure(error: VitascopeError) -> str | None:
-    """Why settings do not run, in words; None if it is not their fault."""
+    """The reason why settings do not run; None if it is not their fault."""
     causes = error.exceptions if isinstance(error, ExceptionGroup) else (error,)
     if any(isinstance(cause, InputError | OutputError) for cause in causes):
         return None
@@ -244,12 +246,12 @@ def _failure(error: VitascopeError) -> str | None:
 
 
 def _whole_batches(batch: int) -> int:
-    """Frames after which the clock is read: they come in bursts, on a GPU of up to 16 unless a batch size is set."""
+    """Frames between readings of the clock: they come in bursts, on a GPU of up to 16 unless a batch size is set."""
     return max(WARM_UP_FRAMES // batch, 1) * batch
 
 
 def _latency_ms(run: MeasuredRun) -> float:
-    """95th percentile of a frame's way from decoder to encoder, after the warm-up."""
+    """95th percentile of a frame's time from decoder to encoder, after the warm-up."""
     return float(np.percentile(run.latencies_ms()[WARM_UP_FRAMES:], 95))
 
 
@@ -262,7 +264,7 @@ def _gpu_bytes(device: Device) -> int:
 
 _TURNS, _SLOW_TURNS = 3, 2
 _SLOW_SECONDS = 15.0
-"""A run this long averages most disturbances by itself: two turns of it are enough."""
+"""Runs this long average out most disturbances, so two turns are enough."""
 _LONGEST_SECONDS = 86_400
 
 
@@ -272,10 +274,10 @@ def turns(run_seconds: float) -> int:
 
 
 class SearchTime:
-    """The clock of one tune; it runs from here on.
+    """The clock of one search; it starts at once.
 
     Args:
-        most_seconds: About how long all of it may take, the comparison at the end included; None: without an end.
+        most_seconds: Approximate limit of the whole time, including the final comparison; None for no limit.
 
     Raises:
         UsageError: The time is out of range.
@@ -283,16 +285,16 @@ class SearchTime:
 
     def __init__(self, most_seconds: float | None) -> None:
         if most_seconds is not None and not 0 < most_seconds <= _LONGEST_SECONDS:
-            raise UsageError(f"a search takes more than 0 s and at most a day, not {most_seconds:g} s")
+            raise UsageError(f"a search must take more than 0 s and at most a day, not {most_seconds:g} s")
         self._most_seconds = most_seconds
         self._began = perf_counter()
 
     def check(self, run_seconds: float, *, runs: int = 0) -> None:
-        """Refuse a time in which not even one trial could be made and compared.
+        """Refuse a limit that is too short to try and compare even once.
 
         Args:
-            run_seconds: Duration of one run, as far as is known.
-            runs: Runs that are needed before the first trial.
+            run_seconds: Duration of one run, as far as known.
+            runs: Runs needed before the first trial.
 
         Raises:
             UsageError: The time is too short.
@@ -300,17 +302,17 @@ class SearchTime:
         least = perf_counter() - self._began + run_seconds * (runs + 1 + 2 * turns(run_seconds))
         if self._most_seconds is not None and least > self._most_seconds:
             raise UsageError(
-                f"a run takes about {run_seconds:.0f} s here, and a search at least {least:.0f} s: allow "
+                f"a run takes about {run_seconds:.0f} s here, and a search needs at least {least:.0f} s: allow "
                 f"{least / 60:.1f} minutes or more, or begin with a profile that is faster"
             )
 
     def is_late(self, run_seconds: float) -> bool:
-        """True if the remaining time is needed for the comparison at the end."""
+        """True if the remaining time is needed for the final comparison."""
         left = float("inf") if self._most_seconds is None else self._most_seconds
         return perf_counter() - self._began + 2 * turns(run_seconds) * run_seconds > left
 
     def plan(self, run_seconds: float, *, trials: int, cells: int) -> str:
-        """The plan, in one line."""
+        """Describe the plan in one line."""
         limit = ""
         if self._most_seconds is not None:
             minutes = self._most_seconds / 60
@@ -319,14 +321,14 @@ class SearchTime:
         runs = f"{trials} run" if trials == 1 else f"{trials} runs"
         return (
             f"up to {runs} of about {run_seconds:.2g} s each, out of {cells} combinations of settings{limit}; "
-            "then what was found against the settings as they are"
+            "then the result against the current settings"
         )
 
 
 MOST_TRIALS = 40
 _LEAST_TRIALS = 14
 _LEAST_GAIN = 1.03
-"""Below this, a change is not worth having: two runs of the same settings differ as much."""
+"""Smaller gains are ignored: two runs of the same settings differ as much."""
 _DEFAULT_ERROR = 0.5
 
 
@@ -335,16 +337,17 @@ class Target:
     """The goal of a search."""
 
     fps: float | None = None
-    """Frames a second to reach; of all that reach it, the most exact is taken. None: as fast as possible."""
+    """Frames per second to reach; of all settings that reach it, the most exact is chosen. None: as fast as
+    possible."""
     max_latency_ms: float | None = None
-    """Longest way of 95 % of the frames from decoder to encoder, waiting in queues included."""
+    """Longest time from decoder to encoder for 95 % of the frames, including queues."""
     min_quality: float | None = None
-    """1 less the mean difference of the matte from the FP32 reference's, 0..1; None: half a code of 255, or what the
-    settings as they are lose already."""
+    """1 minus the mean difference of the matte from the FP32 reference, 0..1; None: half a code of 255, or the
+    current settings' own loss."""
 
     @classmethod
     def of(cls, loaded: LoadedSettings) -> Self:
-        """Read the target from ``performance``, where the user set it: a profile's values are for live runs."""
+        """Read the target from ``performance``, where the user set it: a profile's values are meant for live runs."""
         performance = loaded.settings.performance
         return cls(
             fps=performance.target_fps if loaded.origin("performance.target_fps").explicit else None,
@@ -357,14 +360,14 @@ class Target:
         """Check the ranges.
 
         Raises:
-            UsageError: One is out of range.
+            UsageError: A value is out of range.
         """
         if self.fps is not None and not 0 < self.fps <= 100_000:
-            raise UsageError(f"--target-fps is a number of frames a second, not {self.fps:g}")
+            raise UsageError(f"--target-fps must be a number of frames a second, not {self.fps:g}")
         if self.max_latency_ms is not None and not 0 < self.max_latency_ms <= 3_600_000:
-            raise UsageError(f"--max-latency-ms is a time above 0, not {self.max_latency_ms:g}")
+            raise UsageError(f"--max-latency-ms must be a time above 0, not {self.max_latency_ms:g}")
         if self.min_quality is not None and not 0 <= self.min_quality <= 1:
-            raise UsageError(f"--min-quality is a share from 0 to 1, not {self.min_quality:g}")
+            raise UsageError(f"--min-quality must be a share from 0 to 1, not {self.min_quality:g}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -374,9 +377,9 @@ class Tuned(TunedSettings):
     target: Target
     shown: Shown
     error_limit: float | None
-    """Most that the matte may be off, in codes of 255; None if mattes were not compared."""
+    """Largest permitted error of the matte, in codes of 255; None if mattes were not compared."""
     others: tuple[Measured, ...]
-    """Trials that ran, of settings that are known to differ from those as they are."""
+    """Trials that ran with settings known to differ from the current ones."""
     score_unit: str = "fps"
     command: str = "vitascope optimize in.mp4"
 
@@ -399,7 +402,7 @@ class Tuned(TunedSettings):
             return "the settings as they are reach the target"
         pace = self.shown.pace
         if any(one.score >= self.before.score * _LEAST_GAIN for one in self.others):
-            again = "what ran faster broke a limit, or was no faster when it was run again"
+            again = "whatever ran faster broke a limit, or was no faster when run again"
             return f"{NOTHING_BETTER}: {again}{'' if pace is None else f'; {pace}'}"
         if pace is None or not self.others:
             return NOTHING_BETTER
@@ -407,7 +410,7 @@ class Tuned(TunedSettings):
 
     @property
     def gain(self) -> float:
-        """Gain of speed, as a factor."""
+        """Gain in speed, as a factor."""
         return self.after.score / self.before.score
 
     def own_figures(self) -> Mapping[str, object]:
@@ -416,7 +419,7 @@ class Tuned(TunedSettings):
         return {"gain": self.gain, "trade_off": self.trade_off(), "unchanged": unchanged}
 
     def place_and_score(self, trial: Trial) -> Mapping[str, object]:
-        """The cell by its places in the grid, and frames a second."""
+        """The cell by its positions in the grid, and frames per second."""
         return {"cell": list(trial.cell), "fps": trial.measured.score}
 
     def trade_off(self) -> str:
@@ -434,29 +437,28 @@ class Tuned(TunedSettings):
 
 
 class Tuner:
-    """Searches the settings of a job.
+    """Searches for the best settings of a job.
 
     Args:
-        source: Where the settings of the job come from.
+        source: Source of the job's settings.
         clip: The video.
-        subject: How to speak of the clip; a search over another one is not resumed.
-        target: What is wanted.
-        seconds: Duration of one trial, about.
-        most_trials: Most trials; never more than a fifth of the combinations, or 14.
-        most_seconds: About how long all of it may take, the comparison at the end included. None: as long as the
-            trials take.
-        keep_quality: Turn only what does not change the matte.
-        preset: Where the search begins: the name of a preset, or ``auto`` for that of the GPU, where there is one;
-            when omitted, at the settings as they are.
-        state: Where trials are kept until the search is over.
-        resume: Go on with those.
-        replaces: Hash of the settings file that may be replaced in the end, kept with those.
-        on_trial: Called with each trial and how many may come.
-        on_plan: Called once before the first trial: how long one takes and how many there are.
+        subject: Description of the clip; a search over another one is not resumed.
+        target: The goal.
+        seconds: Approximate duration of one trial.
+        most_trials: Limit of the number of trials; never more than a fifth of the combinations, or 14.
+        most_seconds: Approximate limit of the whole time, including the final comparison. None for no limit.
+        keep_quality: Change only settings that do not change the matte.
+        preset: Start of the search: the name of a preset, or ``auto`` for the GPU's, if it has one; the current
+            settings when omitted.
+        state: File that keeps the trials until the search ends.
+        resume: Continue from that file.
+        replaces: Hash of the settings file that may be replaced at the end, kept with the trials.
+        on_trial: Called with each trial and the possible number of trials.
+        on_plan: Called once before the first trial with the plan: how long a trial takes and how many there are.
 
     Raises:
         InputError: The clip cannot be read, or is too short.
-        UsageError: A wish is out of range.
+        UsageError: A value is out of range.
         ConfigError: As ``load_settings``.
     """
 
@@ -481,10 +483,10 @@ class Tuner:
         self._target = target or Target()
         self._target.check()
         if not 0 < seconds <= 600:
-            raise UsageError(f"a trial takes more than 0 and at most 600 seconds, not {seconds:g}")
+            raise UsageError(f"a trial must take more than 0 and at most 600 seconds, not {seconds:g}")
         if most_trials < 1:
-            raise UsageError(f"a search makes at least one trial, not {most_trials}")
-        SearchTime(most_seconds)  # what is out of range is said before anything is run
+            raise UsageError(f"a search needs at least one trial, not {most_trials}")
+        SearchTime(most_seconds)  # report a value out of range before running anything
         self._source, self._subject = source, subject
         self._trials = ClipTrials(source, clip, seconds=seconds)
         self._most_trials, self._keep_quality = most_trials, keep_quality
@@ -499,8 +501,8 @@ class Tuner:
         """Search, then compare the result with the current settings.
 
         Raises:
-            VitascopeError: The settings as they are do not run, or every knob was set by hand, or the time is too
-                short for a single trial.
+            VitascopeError: The current settings do not run, every knob was set by hand, or the time is too short for
+                a single trial.
         """
         loaded, time = self._trials.loaded, SearchTime(self._most_seconds)
         shown = self._trials.begin(
@@ -531,7 +533,7 @@ class Tuner:
         if any(
             one.figure == "latency_ms" and shown.measured.figures[one.figure] > one.most for one in limits
         ):
-            begin["performance.mode"] = "latency"  # what comes nearest to such a limit
+            begin["performance.mode"] = "latency"  # the mode closest to such a limit
         search = GridSearch(
             knobs,
             limits,
@@ -568,7 +570,7 @@ class Tuner:
         return limits, error_limit
 
     def _is_enough(self, measured: Measured) -> bool:
-        """A target that is reached with nothing given up needs no further search."""
+        """True if the target is reached without any loss, so that the search can end."""
         fps = self._target.fps
         return fps is not None and measured.score >= fps and measured.figures.get("alpha_error", 0.0) < 0.05
 
@@ -586,7 +588,7 @@ class Tuner:
             best = self._most_exact(search, self._target.fps) or best
         values = _changed(search, best, now)
         before, after, is_faster = self._in_turns(values)
-        # Luck reached it, so speed comes first.
+        # The target was reached only by chance, so compare the fastest cell instead.
         if best != found.best and after.score < (self._target.fps or 0.0):
             values = _changed(search, found.best, now)
             before, after, is_faster = self._in_turns(values)
@@ -609,7 +611,7 @@ class Tuner:
         )
 
     def _most_exact(self, search: GridSearch, fps: float) -> tuple[int, ...] | None:
-        """The cell whose matte is off least among those that reach the target; the fastest of equals."""
+        """The cell with the smallest matte error among those that reach the target; the fastest of equals."""
         good = [
             trial
             for trial in search.trials
@@ -629,13 +631,13 @@ class Tuner:
         """Measure old and new settings alternately, so that disturbances affect both.
 
         Returns:
-            The medians of both, and whether what was found is faster: by enough, and in every turn.
+            The medians of both, and whether the new settings are faster: by enough, and in every turn.
         """
         old, new = in_turns(self._trials.measure, values, turns=self._turns)
         for runs in (old, new):
             failed = next((one for one in runs if one.failure), None)
             if failed is not None:
-                raise VitascopeError(f"a run that went well before failed: {failed.failure}")
+                raise VitascopeError(f"settings that ran before failed now: {failed.failure}")
         before, after = middle(old), middle(new)
         always = all(later.score > earlier.score for earlier, later in zip(old, new, strict=True))
         return before, after, always and after.score >= before.score * _LEAST_GAIN
@@ -649,18 +651,18 @@ class Tuner:
                 f"{limit.figure} {min(one.figures[limit.figure] for one in ran):.3g} (wanted: at most {limit.most:.3g})"
                 for limit in search.limits
             ]
-            return f"no settings keep all limits; the best of each that was reached: {', '.join(words)}"
+            return f"no settings keep all limits; the best value reached for each: {', '.join(words)}"
         if self._target.fps is not None and after.score < self._target.fps:
             within = " within the limits" if search.limits else ""
             return (
-                f"{self._target.fps:g} fps cannot be reached here{within}: the most is {after.score:.1f} fps "
+                f"{self._target.fps:g} fps cannot be reached here{within}: the maximum is {after.score:.1f} fps "
                 f"({', '.join(f'{key}={_plain(value)}' for key, value in search.values(found.best).items())})"
             )
         return None
 
 
 def _changed(search: GridSearch, cell: Cell | None, now: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a cell that differ from the present ones."""
+    """The settings of a cell that differ from the current ones."""
     values = {} if cell is None else search.values(cell)
     if values.get("performance.mode") == "latency":  # one frame at a time, whatever the batch
         values = {key: value for key, value in values.items() if not key.endswith("batch_size")}
@@ -669,7 +671,7 @@ def _changed(search: GridSearch, cell: Cell | None, now: Mapping[str, Any]) -> d
 
 def _grid_share(knobs: list[Any]) -> int:
     size = prod(len(knob.values) for knob in knobs)
-    # A fifth of a small grid is too few to learn from: such a grid is measured whole, and its best once more.
+    # A fifth of a small grid is too few to learn from; such a grid is measured whole, plus its best cell again.
     return max(size // 5, min(size + 2, _LEAST_TRIALS))
 
 
@@ -680,16 +682,16 @@ def _plain(value: Any) -> str:
 _TRIALS = 10
 _SECONDS = 1.5
 _MOST_SECONDS = 180.0
-"""The longest tune; where a single run takes half a minute, tuning every job pays for nobody."""
+"""Time limit of a search; if a single run takes half a minute, tuning every job does not pay off."""
 
 
 @dataclass(frozen=True, slots=True)
 class AutoTuned:
-    """The settings that a job starts with, and why."""
+    """The settings that a job starts with, and the reason."""
 
     loaded: LoadedSettings
     values: Mapping[str, Any]
-    """The chosen values, by key; empty if the settings stay."""
+    """The chosen values, by key; empty if nothing changes."""
     note: str
     """One line for the user."""
 
@@ -697,13 +699,13 @@ class AutoTuned:
 def auto_tune(source: SettingsSource, video: Path) -> AutoTuned:
     """Try a few settings on the beginning of a video, and load the job's settings with the best of them.
 
-    Batch size, queues, threads and decoder sessions are tried; what the user set stays. ``performance.target_fps`` ends
-    it as soon as it is reached, and ``performance.max_latency_ms`` bounds it, where the user set them: a profile's
-    values of both are for live runs. A video that cannot be tuned with is segmented as it is.
+    It tries batch size, queues, threads and decoder sessions; settings of the user stay. Where the user set them,
+    ``performance.target_fps`` ends the search as soon as it is reached, and ``performance.max_latency_ms`` limits it;
+    a profile's values of both are meant for live runs. If tuning is not possible, the settings stay as they are.
 
     Args:
-        source: Where the settings of the job come from.
-        video: The first of several.
+        source: Source of the job's settings.
+        video: The first video, if there are several.
 
     Raises:
         ConfigError: As ``load_settings``.
@@ -721,7 +723,7 @@ def auto_tune(source: SettingsSource, video: Path) -> AutoTuned:
             keep_quality=True,
         ).tune()
     except VitascopeError as error:
-        return AutoTuned(loaded, {}, f"auto-tune: not possible ({one_line(error)}); going on without")
+        return AutoTuned(loaded, {}, f"auto-tune: not possible ({one_line(error)}); continuing without")
     values = dict(tuned.values)
     missed = "" if tuned.unreachable is None else f"; {tuned.unreachable}"
     if not values:

@@ -1,13 +1,13 @@
-"""Searches a grid of settings for the best cell, with few measurements.
+"""Searches a grid of settings for the best cell with few measurements.
 
-Bayesian optimisation: a model of what was measured says where something better is likely, that cell is measured, and
-so on (Jones, Schonlau and Welch, Journal of Global Optimization 13, 1998). Limits are models of their own, and a cell
-is worth its expected gain times the chance that it keeps them (Gardner et al., ICML 2014); so is the chance that it
-runs at all, for cells may fail.
+Bayesian optimisation: a model of the measurements predicts where an improvement is likely, that cell is measured, and
+so on (Jones, Schonlau and Welch, Journal of Global Optimization 13, 1998). Limits have models of their own, and a
+cell's value is its expected gain times the probability that it keeps them (Gardner et al., ICML 2014), times the
+probability that it runs at all, since cells may fail.
 
 The model is a Gaussian process over the cells (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006,
-chapters 2 and 5). The covariance is a sum over the knobs (each acts by itself) and a product over them (they act on one
-another), each a Matérn 5/2.
+chapters 2 and 5). Its covariance is a sum over the knobs (independent effects) plus a product over them (joint
+effects), with Matérn 5/2 for each.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class _Shape:
     """Shape of the covariance over distance."""
 
     lengths: tuple[float, ...]
-    """For each knob, the length over which results stay alike; its whole range is 1."""
+    """For each knob, the distance over which results stay similar; its whole range is 1."""
     share_alone: float = 0.6
-    """Share of the variance that knobs explain by themselves, 0..1."""
+    """Share of the variance that the knobs explain independently, 0..1."""
     noise: float = 1e-2
-    """Variance of a measurement that does not come back, as a share of all."""
+    """Variance of the noise in a measurement, as a share of the total."""
 
 
 @dataclass(slots=True)
@@ -63,11 +63,11 @@ def _matern(distance: _Floats) -> _Floats:
 
 
 class _Surrogate:
-    """Predicts one figure of every cell from those that were measured.
+    """Predicts a figure for every cell from the measured ones.
 
     Args:
-        cells: intp [N, K]: the number of each cell's value in each of K knobs.
-        apart: For each knob float64 [V, V]: how far its V values lie apart, 0..1.
+        cells: intp [N, K]: the index of each cell's value for each of K knobs.
+        apart: For each knob float64 [V, V]: the distances between its V values, 0..1.
     """
 
     def __init__(self, cells: npt.NDArray[np.intp], apart: Sequence[_Floats]) -> None:
@@ -79,15 +79,15 @@ class _Surrogate:
         self._columns: _Floats = np.empty((len(cells), 0))
         self._columns_of: list[int] = []
         self._columns_shape = self._shape
-        """What covariances with all cells are there already, in the first columns, and for which shape."""
+        """The shape that the covariances in the first columns were computed for."""
 
     def learn(self, rows: Sequence[int], values: Sequence[float], *, reshape: bool) -> None:
         """Add a measurement.
 
         Args:
-            rows: Cells; one may come several times.
+            rows: Measured cells; a cell may appear several times.
             values: Their figures.
-            reshape: Look for the shape that makes the figures most likely; without it the last one stays.
+            reshape: Search for the shape that makes the figures most likely; otherwise the previous shape stays.
         """
         self._known = list(rows)
         figures = np.asarray(values, np.float64)
@@ -115,7 +115,7 @@ class _Surrogate:
         return mean * fit.scale + fit.mean, np.sqrt(np.maximum(variance, 1e-12)) * fit.scale
 
     def _covariance_with_all(self) -> _Floats:
-        """Between all cells and what is known, float64 [N, M]; from search step to search step one column is new."""
+        """Covariance between all cells and the measured ones, float64 [N, M]; each trial adds a column."""
         known, shape = self._known, self._shape
         kept = len(self._columns_of)
         if shape is not self._columns_shape or known[:kept] != self._columns_of:
@@ -134,17 +134,17 @@ class _Surrogate:
     def _near(
         self, knob: int, length: float, left: npt.NDArray[np.intp], right: npt.NDArray[np.intp]
     ) -> _Floats:
-        """How alike cells are by one knob: float64 [L, R], 0..1."""
-        # Values are few, cells are many: the costly function is called for values only.
+        """Similarity of cells by one knob: float64 [L, R], 0..1."""
+        # There are few values but many cells, so the costly function is called only for values.
         values = _matern(self._apart[knob] / length)[:, right[:, knob]]
         near: _Floats = np.empty((len(left), len(right)))
         return np.take(values, left[:, knob], axis=0, out=near, mode="clip")
 
     def _joined(self, shape: _Shape, near: Iterable[_Floats]) -> _Floats:
-        """Covariance by all knobs, of how alike cells are by each."""
+        """Combine the similarities by each knob into a covariance."""
         first, *others = near
         alone, together = first.copy(), first.copy()
-        # In place from here on: new memory costs more than the sums.
+        # In place from here on, because allocating memory costs more than the sums.
         for one in others:
             alone += one
             together *= one
@@ -155,12 +155,12 @@ class _Surrogate:
         return alone
 
     def _most_likely(self, standard: _Floats) -> _Shape:
-        """One sweep of coordinate ascent on the marginal likelihood, from the shape before."""
+        """Run one sweep of coordinate ascent on the marginal likelihood, starting from the previous shape."""
         cells = self._cells[self._known]
         kept: dict[tuple[int, float], _Floats] = {}
 
         def near(knob: int, length: float) -> _Floats:
-            """As ``_near`` of what is known; shapes that are tried after one another differ in one length."""
+            """Like ``_near`` for the measured cells; shapes tried in sequence differ in one length."""
             if (knob, length) not in kept:
                 kept[knob, length] = self._near(knob, length, cells, cells)
             return kept[knob, length]
@@ -188,7 +188,7 @@ class _Surrogate:
 
     @staticmethod
     def _likelihood(covariance: _Floats, noise: float, standard: _Floats) -> float:
-        """Logarithm of how likely figures are, up to a constant; ``covariance`` is overwritten."""
+        """Log likelihood of the figures, up to a constant; ``covariance`` is overwritten."""
         covariance[np.diag_indices_from(covariance)] += noise + _JITTER
         try:
             lower = np.linalg.cholesky(covariance)
@@ -215,20 +215,20 @@ def _expected_gain(mean: _Floats, deviation: _Floats, best: float) -> _Floats:
 
 
 Cell = tuple[int, ...]
-"""The number of the chosen value of each knob."""
+"""The index of the chosen value of each knob."""
 
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """One setting, and its candidate values."""
+    """A setting and its candidate values."""
 
     key: str
     values: tuple[Any, ...]
-    """Plain values; when numbers, or marked ordered, neighbours are taken to act alike."""
+    """Plain values; if they are numbers or marked as ordered, neighbours are expected to behave alike."""
     ordered: bool = True
 
     def apart(self) -> _Floats:
-        """Distances of values, 0..1, float64 [V, V]."""
+        """Distances between values, 0..1, float64 [V, V]."""
         count = len(self.values)
         if not self.ordered or count < 2:
             return np.asarray(1.0 - np.eye(count))
@@ -238,13 +238,14 @@ class Knob:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The most that a figure of a measurement may be."""
+    """The limit of a measured figure."""
 
     figure: str
     """Key of ``Measured.figures``."""
     most: float
     decided_by: tuple[str, ...] = ()
-    """Keys of the knobs that alone decide the figure, without noise; none: any knob may, and measurements differ."""
+    """Keys of the knobs that alone determine the figure, without noise; if empty, any knob may, and measurements
+    vary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,16 +253,16 @@ class Measured:
     """The measurement of a cell."""
 
     score: float = 0.0
-    """More is better; above 0 unless it failed."""
+    """More is better; above 0 unless the measurement failed."""
     figures: Mapping[str, float] = field(default_factory=dict)
-    """Figures that have limits; zero or more."""
+    """Figures that have limits, 0 or more."""
     failure: str | None = None
     """Why it could not be measured, in a few words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One measurement, and why it was made."""
+    """One measurement, and the reason for it."""
 
     cell: Cell
     measured: Measured
@@ -275,7 +276,7 @@ class Effect:
     key: str
     value: Any
     scores: tuple[tuple[Any, float], ...]
-    """What the model expects of each of its values."""
+    """The model's prediction for each of its values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,9 +284,9 @@ class SearchResult:
     """The result of a search."""
 
     best: Cell | None
-    """None when no cell that was measured keeps the limits."""
+    """None if no measured cell keeps the limits."""
     score: float
-    """The best cell's, without the noise of single measurements as far as the model can tell."""
+    """The best cell's score, without the noise of single measurements as far as the model can separate it."""
     trials: tuple[Trial, ...]
     effects: tuple[Effect, ...]
     grid_size: int
@@ -299,9 +300,9 @@ def in_turns(
     """Measure old and new settings alternately, so that disturbances affect both.
 
     Args:
-        measure: Measures settings that are changed.
-        values: What was found; without any, nothing is measured twice.
-        turns: How often.
+        measure: Measures changed settings.
+        values: The values found; if empty, nothing is measured twice.
+        turns: Number of turns.
     """
     old, new = [], []
     for _ in range(turns):
@@ -311,7 +312,7 @@ def in_turns(
 
 
 def middle(runs: Sequence[Measured]) -> Measured:
-    """The median of each figure of runs that did not fail."""
+    """The median of each figure over runs that did not fail."""
     names = runs[0].figures
     return Measured(
         median(one.score for one in runs), {name: median(one.figures[name] for one in runs) for name in names}
@@ -325,7 +326,7 @@ _VERSION = 1
 def save_trials(
     path: Path, identity: Mapping[str, Any], trials: Sequence[Trial], *, replaces: str | None = None
 ) -> None:
-    """Write all trials; a crash leaves the file of before.
+    """Write all trials; after a crash the previous file is still there.
 
     Raises:
         OutputError: It cannot be written.
@@ -357,7 +358,7 @@ def content_mark(file: Path) -> str | None:
         UsageError: It cannot be read.
     """
     if file.exists() and not file.is_file():
-        return None  # reading it may wait for ever
+        return None  # reading it might block for ever
     try:
         return blake2b(file.read_bytes(), digest_size=20).hexdigest()
     except FileNotFoundError:
@@ -367,20 +368,20 @@ def content_mark(file: Path) -> str | None:
 
 
 def may_go_on_to_replace(file: Path, state: Path) -> bool:
-    """True where a file is what the search that ``state`` keeps was allowed to replace, whatever its date says."""
+    """True if the search kept in ``state`` was allowed to replace this file, whatever its date."""
     try:
         document = json.loads(state.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):  # no search is left, or going on with it says so
+    except (OSError, ValueError, RecursionError):  # no search is left, or continuing it reports the error
         return False
     allowed = document.get("replaces") if isinstance(document, dict) else None
     return allowed is not None and allowed == content_mark(file)
 
 
 def load_trials(path: Path, identity: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The trials of the same search.
+    """Load the trials of the same search.
 
     Raises:
-        UsageError: Not a state, of another version, or of another search.
+        UsageError: It is not a search's state, or one of another version or search.
     """
     again = "search again without --resume"
     try:
@@ -390,7 +391,7 @@ def load_trials(path: Path, identity: Mapping[str, Any]) -> list[dict[str, Any]]
     if not isinstance(document, dict) or document.get("schema") != _SCHEMA:
         raise UsageError(f"{path}: not a search that can be resumed; {again}")
     if document.get("version") != _VERSION:
-        raise UsageError(f"{path}: version {document.get('version')} of a search is not known here; {again}")
+        raise UsageError(f"{path}: version {document.get('version')} of a search is unknown here; {again}")
     if document.get("search") != json.loads(json.dumps(dict(identity))):
         raise UsageError(f"{path}: belongs to a search with other settings, limits or clip; {again}")
     sizes = [len(values) for _, values in identity["knobs"]]
@@ -423,9 +424,10 @@ def _is_number(value: Any) -> bool:
 _MOST_CELLS = 20_000
 _SPREAD_BEYOND_KNOBS = 5
 _SPREAD_PART = 3
-"""Once something ran, at most one of so many trials is drawn without the model: few are best spent where it points."""
+"""Once something ran, at most one in this many trials is drawn without the model; the few trials are best spent where
+it points."""
 _LEAST_SPREAD = 2
-"""The first cell, and one elsewhere: the model cannot tell anything from a single one."""
+"""The first cell and one elsewhere: the model learns nothing from a single one."""
 _NOT_WORTH_A_TRIAL = 0.0005
 _RESHAPE_EVERY = 4
 _CONFIRM_SHARE = 0.12
@@ -438,15 +440,15 @@ class GridSearch:
 
     Args:
         knobs: The grid: every combination of their values is a cell.
-        limits: What a cell must keep.
-        start: The cell that is measured first: what is used today, or a guess.
-        most_trials: Most measurements; a fifth of the cells when omitted.
+        limits: Limits that a cell must keep.
+        start: The first cell to measure: the current settings, or a guess.
+        most_trials: Limit of the number of measurements; a fifth of the cells when omitted.
         unit: Unit of the score, for explanations.
-        seed: Random seed of the cells that are spread over the grid at first.
-        state: Where trials are kept while the search runs, so that another one can go on; nowhere when omitted.
-        subject: What is measured, in words; a state of another subject is refused.
-        resume: Go on from ``state`` where it exists.
-        replaces: Hash of the file that the search may replace in the end, kept in ``state``.
+        seed: Random seed for the cells first spread over the grid.
+        state: File that keeps the trials during the search, so that another one can continue; none when omitted.
+        subject: Description of what is measured; a state with another subject is refused.
+        resume: Continue from ``state`` if it exists.
+        replaces: Hash of the file that the search may replace at the end, kept in ``state``.
 
     Raises:
         UsageError: The grid is too large, or the state belongs to another search.
@@ -469,7 +471,7 @@ class GridSearch:
     ) -> None:
         size = math.prod(len(knob.values) for knob in knobs)
         if not knobs or size < 1 or size > _MOST_CELLS:
-            raise UsageError(f"a search takes 1 to {_MOST_CELLS} combinations of settings, not {size}")
+            raise UsageError(f"a search must have 1 to {_MOST_CELLS} combinations of settings, not {size}")
         self.knobs, self.limits = tuple(knobs), tuple(limits)
         self.cells: list[Cell] = list(itertools.product(*(range(len(knob.values)) for knob in knobs)))
         self._number = {cell: number for number, cell in enumerate(self.cells)}
@@ -498,13 +500,13 @@ class GridSearch:
         return {knob.key: knob.values[place] for knob, place in zip(self.knobs, cell, strict=True)}
 
     def keeps_limits(self, measured: Measured) -> bool:
-        """True where a measurement did not fail and breaks no limit."""
+        """True if a measurement did not fail and breaks no limit."""
         return measured.failure is None and all(
             measured.figures[limit.figure] <= limit.most for limit in self.limits
         )
 
     def ran_elsewhere(self, values: Mapping[str, Any]) -> tuple[Measured, ...]:
-        """Keep the trials whose settings are known to differ from ``values``; what ``auto`` stands for is not known."""
+        """Keep the trials whose settings are known to differ from ``values``; ``auto`` may stand for any value."""
         known = {knob.key: values[knob.key] for knob in self.knobs if values[knob.key] in knob.values}
         return tuple(
             trial.measured
@@ -521,21 +523,21 @@ class GridSearch:
         enough: Callable[[Measured], bool] = lambda _: False,
         is_late: Callable[[], bool] = lambda: False,
     ) -> SearchResult:
-        """Search to the end.
+        """Run the search to its end.
 
         Args:
             measure: Measures the settings of a cell.
             on_trial: Called after each measurement, with this search.
-            enough: True of a measurement within the limits that is as good as is needed.
-            is_late: True once the time is over; one cell is measured all the same.
+            enough: True for a measurement within the limits that is good enough to stop.
+            is_late: True once the time is over; at least one cell is measured.
 
         Raises:
             OutputError: The state cannot be written.
-            Exception: What ``measure`` raised; what was measured before is in the state.
+            Exception: Raised by ``measure``; the trials before it are in the state.
         """
         while not self._has_enough(enough):
             if self.trials and is_late():
-                self._ended = "the time was over"
+                self._ended = "the time was up"
                 break
             if (step := self.propose()) is None:
                 break
@@ -552,7 +554,7 @@ class GridSearch:
         return False
 
     def record(self, cell: Cell, measured: Measured, why: str) -> Trial:
-        """Take a measurement, and keep it."""
+        """Record a measurement and save it."""
         trial = Trial(cell, measured, why)
         self.trials.append(trial)
         if self._state is not None:
@@ -560,7 +562,7 @@ class GridSearch:
         return trial
 
     def propose(self) -> tuple[Cell, str] | None:
-        """The cell to measure next, and why; None at the end."""
+        """The next cell to measure, and why; None at the end."""
         done, tried = len(self.trials), {trial.cell for trial in self.trials}
         if done >= self.most_trials:
             self._ended = f"{done} trials were allowed"
@@ -580,7 +582,7 @@ class GridSearch:
         return self._confirm()
 
     def _spread_trials(self) -> int:
-        """Trials up to which cells are drawn without the model: it knows nothing before one ran."""
+        """Number of trials up to which cells are drawn without the model, which knows nothing before one ran."""
         most = len(self.knobs) + _SPREAD_BEYOND_KNOBS
         if all(trial.measured.failure is not None for trial in self.trials):
             return most
@@ -604,7 +606,7 @@ class GridSearch:
         return SearchResult(best, score, tuple(self.trials), tuple(effects), len(self.cells), self._ended)
 
     def _spread_cells(self, order: random.Random) -> list[Cell]:
-        """Latin hypercubes: each value of each knob comes about equally often."""
+        """Order the cells by Latin hypercubes, so that each value of each knob comes about equally often."""
         count = 2 * max(len(knob.values) for knob in self.knobs)
         columns = []
         for knob in self.knobs:
@@ -614,10 +616,10 @@ class GridSearch:
         return list(dict.fromkeys(zip(*columns, strict=True)))
 
     def _learnt(self) -> list[Trial]:
-        """Fit the models to the trials; those that ran."""
+        """Fit the models to the trials; return those that ran."""
         ran = [trial for trial in self.trials if trial.measured.failure is None]
         reshape = len(self.trials) >= self._next_shape
-        if reshape:  # ever more rarely: the more is known, the less one more trial changes
+        if reshape:  # ever more rarely, because one more trial changes less and less
             self._next_shape = len(self.trials) + max(_RESHAPE_EVERY, len(self.trials) // 3)
         if ran:
             rows = [self._number[trial.cell] for trial in ran]
@@ -625,7 +627,7 @@ class GridSearch:
                 rows, [math.log(max(t.measured.score, _SMALLEST)) for t in ran], reshape=reshape
             )
             for name, model in self._figures.items():
-                # Codes of 255 and bytes alike: what matters is how many times the limit it is.
+                # Codes of 255 and bytes alike: what matters is the ratio to the limit.
                 most = next(limit.most for limit in self.limits if limit.figure == name)
                 floor = max(most, _SMALLEST) * 0.05
                 model.learn(rows, [math.log(t.measured.figures[name] + floor) for t in ran], reshape=reshape)
@@ -640,7 +642,7 @@ class GridSearch:
         return self._speed.predict()
 
     def _chances(self, ran: Sequence[Trial]) -> _Floats:
-        """Chance of each cell to run and to keep the limits, 0..1."""
+        """Probability that each cell runs and keeps the limits, 0..1."""
         chance: _Floats = np.ones(len(self.cells))
         if len(ran) < len(self.trials):
             mean, deviation = self._runs.predict()
@@ -654,7 +656,7 @@ class GridSearch:
         return chance
 
     def _decided(self, limit: Limit, ran: Sequence[Trial]) -> Iterator[tuple[int, bool]]:
-        """Cells of which it is known already whether they keep a limit."""
+        """Cells already known to keep or break a limit."""
         if not limit.decided_by:
             return
         places = [place for place, knob in enumerate(self.knobs) if knob.key in limit.decided_by]
@@ -668,7 +670,7 @@ class GridSearch:
                 yield row, keeps
 
     def _is_pointless(self, cell: Cell) -> bool:
-        """True where it is known that the cell breaks a limit."""
+        """True if the cell is known to break a limit."""
         ran = [trial for trial in self.trials if trial.measured.failure is None]
         number = self._number[cell]
         return any(
@@ -702,7 +704,7 @@ class GridSearch:
         if worth[row] < _NOT_WORTH_A_TRIAL / max(len(self.knobs), 1) and len(self.trials) > 3 * len(
             self.knobs
         ):
-            self._ended = "nothing left promises a gain that is worth a trial"
+            self._ended = "no remaining cell promises a gain worth a trial"
             return None
         expected, spread = math.exp(mean[row]), math.exp(mean[row]) * deviation[row]
         gain = math.exp(mean[row] - mean[self._number[best]]) - 1
@@ -713,11 +715,11 @@ class GridSearch:
         )
 
     def _confirming(self) -> int:
-        """Trials that are kept for measuring the best once more."""
+        """Number of trials reserved for measuring the best cells again."""
         return min(max(round(self.most_trials * _CONFIRM_SHARE), 1), 4) if self.most_trials >= 8 else 0
 
     def _confirm(self) -> tuple[Cell, str] | None:
-        """Measure again, among the best cells, the one that was measured least."""
+        """Measure again the least measured of the best cells."""
         self._ended = self._ended or f"{self.most_trials} trials were allowed"
         again = [trial for trial in self.trials if trial.why.startswith("again")]
         if len(again) >= self._confirming():
@@ -734,7 +736,7 @@ class GridSearch:
         return cell, "again: one of the best, so that chance does not choose"
 
     def _feasible(self) -> list[Cell]:
-        """Cells all of whose measurements, on average, keep the limits."""
+        """Cells whose measurements keep the limits on average."""
         by_cell: dict[Cell, list[Measured]] = {}
         for trial in self.trials:
             by_cell.setdefault(trial.cell, []).append(trial.measured)
@@ -752,7 +754,7 @@ class GridSearch:
         return max(self._feasible(), key=lambda cell: float(mean[self._number[cell]]), default=None)
 
     def _best(self) -> Cell | None:
-        """The cell that changes least among those nearly as good as the best."""
+        """The cell with the fewest changes among those nearly as good as the best."""
         good = self._feasible()
         if not good:
             return None

@@ -1,7 +1,7 @@
 """Check system settings that affect speed, without changing them.
 
-Sources: cpufreq, transhuge, proc(5) and getrlimit(2) of Linux; NVML's device queries for the GPU. What a system does
-not have is left out.
+Sources: Linux's cpufreq, transhuge, proc(5) and getrlimit(2); NVML's device queries for the GPU. Settings that a
+    system does not have are left out.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _LEAST_FREE_BYTES = 10 * _GIB
 """An hour of 8K HEVC at 20 Mbit/s is 9 GB."""
 _LEAST_OPEN_FILES = 1024
 _SWAPPED_BYTES = 256 << 20
-"""Swap that is in use on an idle desktop without any harm."""
+"""An idle desktop may use this much swap without harm."""
 
 
 @dataclass(frozen=True, slots=True)
 class SystemCheck:
-    """One setting of the system."""
+    """A system setting."""
 
     name: str
     found: str
     advice: str | None = None
-    """What would be better, and what brings it; None when all is well."""
+    """A better value, and how to set it; None if all is well."""
 
     @property
     def text(self) -> str:
@@ -42,12 +42,12 @@ class SystemCheck:
 def check_system(
     folders: dict[str, Path] | None = None, *, gpus: int = 0, root: Path = Path("/")
 ) -> list[SystemCheck]:
-    """Look at everything that this system tells.
+    """Check everything that this system reports.
 
     Args:
-        folders: Whose disks are looked at, by what they hold; the folder for temporary files is always among them.
-        gpus: GPUs that there are.
-        root: Where ``proc`` and ``sys`` are.
+        folders: Folders whose disks are checked, by their content; the folder for temporary files is always included.
+        gpus: Number of GPUs.
+        root: Parent of ``proc`` and ``sys``.
     """
     checks = [*_governor(root), *_huge_pages(root), *_swap(root), *_limits()]
     for label, folder in {**(folders or {}), "temporary files": Path(tempfile.gettempdir())}.items():
@@ -58,25 +58,25 @@ def check_system(
 
 
 def processor_throttle_count(root: Path = Path("/")) -> int | None:
-    """Times that heat slowed the CPU's cores since the system began; None if it does not count.
+    """Times that heat throttled the CPU's cores since the system started; None if the system does not count this.
 
-    Linux counts it for each core of Intel's CPUs: Documentation/admin-guide/abi-testing (``thermal_throttle``).
+    Linux counts it for each core of Intel CPUs: Documentation/admin-guide/abi-testing (``thermal_throttle``).
 
     Args:
-        root: Where ``sys`` is.
+        root: Parent of ``sys``.
     """
     counts: dict[str, int] = {}
     for processor in (root / "sys/devices/system/cpu").glob("cpu[0-9]*"):
         text = _read(processor / "thermal_throttle/core_throttle_count")
         if text and text.isdecimal():
-            # Each thread of a core counts what slowed the whole core down.
+            # each thread of a core counts the throttling of the whole core
             core = _read(processor / "topology/thread_siblings_list") or processor.name
             counts[core] = max(counts.get(core, 0), int(text))
     return sum(counts.values()) if counts else None
 
 
 def _governor(root: Path) -> Iterator[SystemCheck]:
-    """https://docs.kernel.org/admin-guide/pm/cpufreq.html ."""
+    """See https://docs.kernel.org/admin-guide/pm/cpufreq.html ."""
     files = sorted((root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor"))
     found = sorted({text for file in files if (text := _read(file))})
     if found:
@@ -86,7 +86,7 @@ def _governor(root: Path) -> Iterator[SystemCheck]:
 
 
 def _huge_pages(root: Path) -> Iterator[SystemCheck]:
-    """https://docs.kernel.org/admin-guide/mm/transhuge.html ."""
+    """See https://docs.kernel.org/admin-guide/mm/transhuge.html ."""
     file = "sys/kernel/mm/transparent_hugepage/enabled"
     text = _read(root / file) or ""
     chosen = text.partition("[")[2].partition("]")[0]
@@ -122,11 +122,11 @@ def _limits() -> Iterator[SystemCheck]:
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     few = files != resource.RLIM_INFINITY and files < _LEAST_OPEN_FILES
     advice = (
-        f"worker processes and folders of pictures want more: ulimit -n {_LEAST_OPEN_FILES}" if few else None
+        f"worker processes and folders of pictures need more: ulimit -n {_LEAST_OPEN_FILES}" if few else None
     )
     yield SystemCheck("open files", shown(files, str), advice)
     locked, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    # The driver locks pages itself; the limit is told because other tools ask for it.
+    # The driver locks pages itself; the limit is reported because other tools ask about it.
     yield SystemCheck("locked memory", shown(locked, lambda size: f"{size / 2**20:.0f} MiB"))
 
 
@@ -138,7 +138,7 @@ def _free_space(label: str, folder: Path) -> Iterator[SystemCheck]:
         free = shutil.disk_usage(there).free
     except OSError:
         return
-    advice = "make room: a long video wants more" if free < _LEAST_FREE_BYTES else None
+    advice = "free some space: a long video needs more" if free < _LEAST_FREE_BYTES else None
     yield SystemCheck(f"free for {label}", f"{free / _GIB:.1f} GiB in {folder}", advice)
 
 
@@ -147,7 +147,7 @@ def _gpu(number: int) -> Iterator[SystemCheck]:
         with NvmlGpu(number) as gpu:
             yield from _of_gpu(number, gpu.settings())
     except (MissingDependencyError, DeviceError) as error:
-        yield SystemCheck(f"GPU {number}", f"not looked at: {error}")
+        yield SystemCheck(f"GPU {number}", f"not checked: {error}")
 
 
 def _of_gpu(number: int, found: GpuSettings) -> Iterator[SystemCheck]:

@@ -1,6 +1,6 @@
-"""The result of a tuner: the settings file for ``-c``, with the reason of each value beside it, and the history.
+"""The result of a tuner: a settings file for ``-c`` with a reason beside each value, and the history.
 
-The history is one line of JSON for each search, kept with models and caches.
+The history has one line of JSON per search, and is kept with models and caches.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ class TunedSettings(ABC):
     """The result of a tuner."""
 
     values: Mapping[str, Any]
-    """The settings to change, by key; empty if nothing was better than the settings as they are."""
+    """The settings to change, by key; empty if nothing was better than the current settings."""
     before: Measured
     after: Measured
-    """Measured in turns with ``before``."""
+    """Measured alternately with ``before``."""
     search: SearchResult
     """The search."""
     target: Any
     """The goal, a dataclass."""
     unreachable: str | None
-    """What cannot be had and what can, in one line; None when the target was reached."""
+    """What cannot be reached and what can, in one line; None if the target was reached."""
     device_label: str
     """The device."""
     network: str
-    """Its measurements."""
+    """The network, or what else the measurements are of."""
     score_unit: str
     """Unit of the scores of the search."""
     command: str
-    """The command that searches again."""
+    """The command that repeats the search."""
 
     @abstractmethod
     def figures(self) -> tuple[Mapping[str, float], Mapping[str, float]]:
@@ -63,20 +63,20 @@ class TunedSettings(ABC):
 
     @abstractmethod
     def own_figures(self) -> Mapping[str, object]:
-        """What this tuner's result holds besides, in plain values."""
+        """Further results of this tuner, as plain values."""
 
     @abstractmethod
     def place_and_score(self, trial: Trial) -> Mapping[str, object]:
-        """Which cell a trial measured, and its score, in plain values."""
+        """The cell that a trial measured and its score, as plain values."""
 
     def lines(self, *, file: Path | None, usage: str, history: str, with_missed: bool = False) -> list[str]:
-        """The result for a person, a line each.
+        """Report the result to a person, line by line.
 
         Args:
-            file: The settings file that was written; None without one.
-            usage: A command that uses it, up to the file.
-            history: Where the search was noted, as of ``append_history``.
-            with_missed: Tell what cannot be had, too; for commands that do not fail of it.
+            file: The settings file written; None if there is none.
+            usage: A command that uses the file, up to its name.
+            history: Where the search was recorded, as returned by ``append_history``.
+            with_missed: Also report what cannot be reached, for commands that do not fail because of it.
         """
         lines = []
         for effect in self.search.effects:
@@ -90,16 +90,16 @@ class TunedSettings(ABC):
         if with_missed and self.unreachable is not None:
             lines.append(f"not reached: {self.unreachable}")
         trials, cells = len(self.search.trials), self.search.grid_size
-        lines.append(f"{trials} trials in {cells} combinations; why no more: {self.search.ended}")
+        lines.append(f"{trials} trials in {cells} combinations; ended because {self.search.ended}")
         if file is not None:
             lines.append(f"written: {file}; use it with: {usage} -c {file}")
         return [*lines, f"history: {history}"]
 
     def to_dict(self, *, file: Path | None) -> dict[str, object]:
-        """The result for a program.
+        """Return the result as plain values.
 
         Args:
-            file: The settings file that was written; None without one.
+            file: The settings file written; None if there is none.
         """
         before, after = self.figures()
         return {
@@ -127,17 +127,17 @@ _WIDTH = 110
 
 
 def tuned_text(tuned: TunedSettings, source: SettingsSource, *, subject: str, when: datetime) -> str:
-    """The file's text.
+    """Write the file's text.
 
     Args:
-        tuned: What was found.
-        source: Where the settings came from that were tuned; what was set there stays.
-        subject: What it was measured on, in words.
-        when: Now.
+        tuned: The result.
+        source: Source of the settings that were tuned; explicitly set values stay.
+        subject: Description of what was measured.
+        when: The current time.
     """
     chosen = dict(tuned.values)
     if source.load().settings.performance.auto_tune:
-        chosen["performance.auto_tune"] = False  # what is tuned needs no tuning before each job
+        chosen["performance.auto_tune"] = False  # tuned settings need no tuning before each job
     plain = source.load(chosen).to_yaml()
     effects = {effect.key: effect for effect in tuned.search.effects}
     reasons = {key: reason(effects[key], unit=tuned.score_unit) for key in tuned.values if key in effects}
@@ -145,10 +145,10 @@ def tuned_text(tuned: TunedSettings, source: SettingsSource, *, subject: str, wh
 
 
 def reason(effect: Effect, *, unit: str = "fps") -> str:
-    """Why a setting has its value: the prediction for each value, with the other settings as chosen.
+    """Explain a setting's value by the predictions for each candidate, with the other settings as chosen.
 
     Args:
-        effect: What the search learnt of it.
+        effect: The search's findings about it.
         unit: Unit of the search's scores.
     """
     parts = [
@@ -157,7 +157,7 @@ def reason(effect: Effect, *, unit: str = "fps") -> str:
     ]
     top = max(score for _, score in effect.scores)
     own = {str(value): score for value, score in effect.scores}[str(effect.value)]
-    text = f"expected with each value, the rest as below: {', '.join(parts)}"
+    text = f"expected for each value, with the rest as below: {', '.join(parts)}"
     if own < top * 0.99:
         text += "; faster ones were not within the limits, or not measured"
     elif own < min(score for _, score in effect.scores) * 1.02:
@@ -175,14 +175,14 @@ def _head(tuned: TunedSettings, subject: str, when: datetime) -> str:
     ]
     if not tuned.values:
         lines.append(f"They stay: {tuned.unchanged_in_words()}.")
-    lines.append(f"Another clip, network or machine deserves a search of its own: {tuned.command}")
-    # A flag that is broken at its hyphens is none when it is copied.
+    lines.append(f"Another clip, network or machine needs a search of its own: {tuned.command}")
+    # a flag broken at its hyphens could not be copied
     wrapped = (textwrap.wrap(line, _WIDTH, break_on_hyphens=False) for line in lines)
     return "\n".join(f"# {part}" for parts in wrapped for part in parts)
 
 
 def _commented(plain: str, reasons: Mapping[str, str]) -> str:
-    """Put each reason above its line. Every setting stands on a line of its own, sections are indented by two."""
+    """Put each reason above its line. Every setting is on a line of its own, and sections are indented by two."""
     lines: list[str] = []
     path: list[str] = []
     for line in plain.splitlines():
@@ -202,16 +202,16 @@ def history_path() -> Path:
 
 
 def append_history(tuned: TunedSettings, *, subject: str, when: datetime, file: Path | None) -> str:
-    """Add one line.
+    """Add one line to the history.
 
     Args:
-        tuned: What was found.
-        subject: What it was measured on, in words.
-        when: Now, with its time zone.
-        file: The settings file that was written; None without one.
+        tuned: The result.
+        subject: Description of what was measured.
+        when: The current time, with its time zone.
+        file: The settings file written; None if there is none.
 
     Returns:
-        The history's path, and why it lacks the line where it cannot be written: what was found is no less true.
+        The history's path, followed by the reason if it cannot be written, which does not affect the result.
     """
     before, after = tuned.figures()
     line = {

@@ -1,7 +1,7 @@
-"""Layout, projection and field of view of a video for a VR player, how each was found out, and how sure it is.
+"""Detects layout, projection and field of view of a video for a VR player, with the source and certainty of each.
 
-What the user says wins over the file's boxes, these over its name, the name over what the pictures show, and that over
-the shape of the frame. Where two of them contradict each other, a line says so.
+The user's settings override the file's boxes, these its name, the name what the pictures show, and that the shape of
+the frame. Contradictions between sources are reported, one line each.
 """
 
 from __future__ import annotations
@@ -27,41 +27,41 @@ Sureness = Literal["sure", "likely", "a guess"]
 Picture = npt.NDArray[np.uint8]
 
 NO_SIGN, _SAME_SCENE = "no sign of stereo", "both halves show the same scene"
-"""Reasons of a layout."""
+"""Reasons for a layout."""
 _MATTES = "mattes in the corners"
-"""Reason of packed alpha's layout and projection."""
+"""Reason for packed alpha's layout and projection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """The source of a verdict, and how sure it is."""
+    """The source of a verdict, and its certainty."""
 
     how: str
-    """For people: ``declared``, ``stereo box``, ``file name (_SBS)``, ``black corners around a circle`` …"""
+    """Source for people: ``declared``, ``stereo box``, ``file name (_SBS)``, ``black corners around a circle`` …"""
     sureness: Sureness
 
 
 @dataclass(frozen=True, slots=True)
 class VrDescription:
-    """A video's layout and projection, as a VR player needs them."""
+    """A video's layout and projection, as needed by a VR player."""
 
     layout: StereoLayout
     projection: Projection
     fov_degrees: float | None
     """Horizontal field of view of an eye; None for a flat picture of unknown width."""
     lenses: tuple[Lens, ...]
-    """One lens an eye, in the order of ``eye_regions``."""
+    """One lens per eye, in the order of ``eye_regions``."""
     layout_reason: Reason
     projection_reason: Reason
     fov_reason: Reason
     right_eye_first: bool = False
-    """True when the left or upper half is the right eye's."""
+    """True if the left or upper half belongs to the right eye."""
     is_half: bool = False
-    """True when each eye is squeezed to half its width (side by side) or height (top-bottom)."""
+    """True if each eye is squeezed to half its width (side by side) or height (top-bottom)."""
     is_packed_alpha: bool = False
-    """True when mattes lie in the corners around the fisheye circles."""
+    """True if there are mattes in the corners around the fisheye circles."""
     camera: str | None = None
-    """Whose lens it is, where the name says it: ``MKX200``, ``MKX220``, ``RF52`` or ``VRCA220``."""
+    """The camera's lens, if the name contains it: ``MKX200``, ``MKX220``, ``RF52`` or ``VRCA220``."""
     doubts: tuple[str, ...] = ()
     """Notes for the user, one line each."""
 
@@ -71,7 +71,7 @@ class VrDescription:
         return None if self.projection_reason.sureness == "a guess" else self.lenses[0]
 
     def in_words(self) -> str:
-        """Layout and projection, each with how it was found out."""
+        """Layout and projection with their sources."""
         return eyes_in_words(
             self.layout.value, self.layout_reason.how, self.projection.value, self.projection_reason.how
         )
@@ -87,12 +87,12 @@ def refuse_packed_input(info: VideoInfo, found: VrDescription) -> None:
         sign = "its name" if read_name(info.path.stem).is_packed_alpha else "the mattes in its corners"
         raise UsageError(
             f"{info.path}: packed alpha, by {sign}, so people are cut out already; vitascope vr convert --unpack "
-            "key shows them on a colour, and --projection fisheye takes it for a plain fisheye video"
+            "key shows them on a colour, and --projection fisheye treats it as a plain fisheye video"
         )
 
 
 def eyes_in_words(layout: str, layout_how: str, projection: str, projection_how: str) -> str:
-    """Layout and projection, each with how it was found out; flat pictures need no word."""
+    """Layout and projection with their sources; flat pictures need no projection."""
     words = f"{layout} ({layout_how})"
     return words if projection == Projection.FLAT.value else f"{words}, {projection} ({projection_how})"
 
@@ -108,14 +108,14 @@ def describe_vr(
     """Detect the layout and projection of a video.
 
     Args:
-        info: The video; its boxes, name and shape are looked at.
-        pictures: Luma of some of its frames, uint8 [h, w], all of one size; none leaves out what only they show.
-        layout: What the user says of it; None to find out.
+        info: The video; its boxes, name and shape are used.
+        pictures: Luma of some of its frames, uint8 [h, w], all of one size; none leaves out what only pictures show.
+        layout: The user's choice; None to detect it.
         projection: Likewise.
         fov_degrees: Likewise, the horizontal field of view of an eye.
 
     Raises:
-        UsageError: A field of view that the projection cannot have.
+        UsageError: The projection cannot have this field of view.
     """
     name = _name_of(info, pictures, layout)
     doubts = list(name.doubts)
@@ -184,13 +184,13 @@ def lens_of(
     """The lens of an eye's picture.
 
     Args:
-        projection: What the picture is painted on.
-        fov_degrees: Its horizontal field of view; None takes 180 degrees of a fisheye, 90 of a flat picture.
-        aspect: Width of the eye's picture through its height, as shown.
-        circle: Of a fisheye: where it lies; as large as fits, in the middle, when omitted or next to that.
+        projection: The picture's projection.
+        fov_degrees: Its horizontal field of view; None means 180 degrees for a fisheye, 90 for a flat picture.
+        aspect: Displayed width of the eye's picture over its height.
+        circle: A fisheye's circle; when omitted, or nearly so, the largest that fits, in the middle.
 
     Raises:
-        UsageError: A field of view that the projection cannot have.
+        UsageError: The projection cannot have this field of view.
     """
     try:
         match projection:
@@ -212,7 +212,7 @@ def lens_of(
 
 
 def _name_of(info: VideoInfo, pictures: Sequence[Picture], declared: StereoLayout | None) -> VrName:
-    """What the file name says; where it names two layouts, the one that is said elsewhere, or that pictures show."""
+    """Read the file name; if it names two layouts, take the one that another source names or the pictures show."""
     name = read_name(info.path.stem)
     other = name.otherwise
     if other is None or name.layout is None or other.layout is None:
@@ -259,7 +259,7 @@ def _layout(
             doubts.append(f"{source} says {said.value}, which is not {found.layout.value} ({found.reason})")
     is_squeezed = possible is not StereoLayout.SIDE_BY_SIDE and found.doubt is None
     if found.reason == NO_SIGN and is_squeezed:
-        # Squeezed to half their width, eyes have the shape of plain video.
+        # eyes squeezed to half their width have the shape of plain video
         possible = StereoLayout.SIDE_BY_SIDE
     elif found.reason in (NO_SIGN, _SAME_SCENE, _MATTES):
         return found
@@ -285,26 +285,26 @@ _OTHERS = {
     StereoLayout.SIDE_BY_SIDE: (StereoLayout.TOP_BOTTOM, "tb"),
     StereoLayout.TOP_BOTTOM: (StereoLayout.SIDE_BY_SIDE, "sbs"),
 }
-"""The other layout of two eyes for each, and how a user says it."""
+"""For each layout of two eyes the other one, and the user's option for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class DetectedLayout:
-    """A stereo layout, and how it is known."""
+    """A stereo layout and its source."""
 
     layout: StereoLayout
     reason: str
-    """For people: ``declared``, ``stereo box``, ``file name (_SBS)`` or ``NO_SIGN``."""
+    """Source for people: ``declared``, ``stereo box``, ``file name (_SBS)`` or ``NO_SIGN``."""
     doubt: str | None = None
-    """A note to check the layout, because nothing is sure; None otherwise."""
+    """Asks the user to check the layout if it is uncertain; otherwise None."""
 
 
 def detect_layout(info: VideoInfo, declared: StereoLayout | None = None) -> DetectedLayout:
-    """The stereo layout of a video: declared by the user, else from the container's box, else from the file name.
+    """Detect a video's stereo layout: the user's choice, otherwise the container's box, then the file name.
 
     Args:
-        info: The video; its ``stereo`` and ``path`` are looked at.
-        declared: The user's choice; None finds out.
+        info: The video; its ``stereo`` and ``path`` are used.
+        declared: The user's choice; None to detect it.
     """
     return _said_layout(info, read_name(info.path.stem), declared)
 
@@ -317,8 +317,8 @@ def _said_layout(info: VideoInfo, name: VrName, declared: StereoLayout | None) -
     return _from_name(name)
 
 
-# Two eyes of one scene: the median block of one half is found in the other at 0.88 and more (rectified photographs,
-# warped and noisy videos), in halves of one picture at 0.63 at most.
+# For two eyes of one scene, the median block of one half correlates with the other at 0.88 or more (rectified
+# photographs, warped and noisy videos); for halves of one picture at 0.63 at most.
 _SAME, _ALIKE = 0.8, 0.7
 _SIDE_SAMPLES, _BLOCK_SAMPLES = 128, 16
 _PARALLAX_SHARE, _MISALIGNED_SAMPLES = 0.08, 2
@@ -326,7 +326,7 @@ _LEAST_CONTRAST, _LEAST_BLOCKS = 4.0, 8
 
 
 def possible_layout(width: int, height: int) -> StereoLayout | None:
-    """The stereo layout that a frame of this shape may have without saying so; None for shapes of plain video."""
+    """The stereo layout that an undeclared frame of this shape may have; None for shapes of plain video."""
     if width >= 1.9 * height:
         return StereoLayout.SIDE_BY_SIDE
     # Eyes of 2:1 (360 degrees), or square ones (180 degrees) one above the other.
@@ -335,22 +335,22 @@ def possible_layout(width: int, height: int) -> StereoLayout | None:
 
 
 def compare_halves(pictures: Sequence[Picture], layout: StereoLayout) -> DetectedLayout | None:
-    """Look whether the halves of some frames are two views of one scene.
+    """Check whether the halves of some frames are two views of one scene.
 
-    Blocks of one half are looked for in the other, a little to the left and right, by normalised cross-correlation.
+    Blocks of one half are searched in the other, slightly to the left and right, by normalised cross-correlation.
 
     Args:
         pictures: Luma of frames of one video, uint8 [h, w], any size.
-        layout: How they may be shared.
+        layout: The layout to test.
 
     Returns:
-        The layout where they are; ``MONO`` with a doubt where they may be, as in all upright pictures whose halves
-        are alike; None if they are not.
+        The layout if they are; ``MONO`` with a doubt if they may be, as in all upright pictures with similar halves;
+        None if they are not.
     """
     alike = halves_alike(pictures, layout)
     if alike in ("no", "unseen"):
         return None
-    # Telephones film at 1:2, too, and a curtain or bricks look the same above and below.
+    # Phones record 1:2 as well, and a curtain or bricks look the same above and below.
     height, width = pictures[0].shape
     if alike == "yes" and height < 1.5 * width:
         return DetectedLayout(layout, _SAME_SCENE)
@@ -377,7 +377,7 @@ def halves_alike(
         if max(unlike, same) > most and len(scores) >= max(len(pictures) // 2, 1):
             return "yes" if same > unlike else "no"  # whatever the others show
     if len(scores) < max(len(pictures) // 2, 1):
-        return "unseen"  # dark, or without any texture
+        return "unseen"  # dark, or without texture
     score = float(np.median(scores))
     return "yes" if score >= _SAME else "maybe" if score >= _ALIKE else "no"
 
@@ -398,7 +398,7 @@ def _likeness(picture: Picture, layout: StereoLayout) -> float | None:
     for top in range(0, _SIDE_SAMPLES, _BLOCK_SAMPLES):
         for left in range(0, _SIDE_SAMPLES, _BLOCK_SAMPLES):
             block = first[top : top + _BLOCK_SAMPLES, left : left + _BLOCK_SAMPLES]
-            _, contrast = cv2.meanStdDev(block)  # a tenth of what NumPy takes for so few samples
+            _, contrast = cv2.meanStdDev(block)  # takes a tenth of NumPy's time for so few samples
             if contrast.item() < _LEAST_CONTRAST:
                 continue
             around = padding[
@@ -431,14 +431,14 @@ def _sureness_of(found: DetectedLayout, name: VrName) -> Sureness:
 
 
 # Mean difference of two eyes' luma at 512 samples a frame: encoded copies of one picture differ by 0.2 to 0.4, eyes
-# 20 mm apart that see a far landscape by 2.
+# 20 mm apart looking at a distant landscape by 2.
 _SAME_PICTURE_LUMA, _LEAST_CONTRAST_LUMA = 0.8, 8.0
 _NOTHING_LUMA = 1.0
-"""Contrast of a picture without anything in it."""
+"""Contrast of an empty picture."""
 
 
 def _compare_eyes(pictures: Sequence[Picture], layout: StereoLayout, doubts: list[str]) -> None:
-    """Say where both eyes are one picture, and where one of them shows nothing."""
+    """Report if both eyes show one picture, or if one of them shows nothing."""
     if layout is StereoLayout.MONO or not pictures:
         return
     differences, contrasts = [], []
@@ -489,7 +489,7 @@ def _projection(
         )
         named = None
     has_circles = all(circle is not None for circle in circles)
-    # One circle may be a planet, or a lamp on a stage.
+    # a single circle may be a planet, or a lamp on a stage
     by_corners: Sureness = "likely" if layout is not StereoLayout.MONO or name.has_vr_word else "a guess"
     rim = Reason(_MATTES, "likely") if shows_mattes else Reason("black corners around a circle", by_corners)
     shape, shape_reason = _projection_of_shape(info, layout, aspect, pictures)
@@ -511,7 +511,7 @@ _SQUARE, _TWO_TO_ONE = (0.9, 1.1), (1.9, 2.1)
 _SQUEEZED_SQUARE = (0.45, 0.55)
 _LEAST_VR_LINES = 1024
 _EXACT_SQUARE = 0.02
-"""How far a VR180 eye may be from square; eyes of a 1.85:1 video in half side by side are 0.92 wide."""
+"""Largest deviation of a VR180 eye from a square; eyes of a 1.85:1 video in half side by side have 0.92."""
 
 
 def _fits(projection: Projection | None, aspect: float) -> bool:
@@ -535,7 +535,7 @@ def _projection_of_shape(
         (*_TWO_TO_ONE, Projection.EQUIRECTANGULAR, "2:1"),
     ):
         if low <= aspect <= high:
-            # Nobody films a small square, and much of what is square and small is a photograph.
+            # Small squares are not recorded for VR, and many small square pictures are photographs.
             is_likely = abs(aspect - 1) <= _EXACT_SQUARE and info.height >= _LEAST_VR_LINES
             return surface, Reason(f"each eye is {shape}", "likely" if is_likely else "a guess")
     return Projection.FLAT, Reason("the shape of the eyes", "a guess")
@@ -546,7 +546,7 @@ _SEAM_TO_NEIGHBOURS, _POLE_TO_PICTURE = 3.0, 0.35
 
 
 def _goes_around(pictures: Sequence[Picture]) -> bool:
-    """True if pictures are whole spheres: the right border goes on at the left one, and the poles are even."""
+    """True if pictures are whole spheres: the right border continues at the left one, and the poles are uniform."""
     votes = []
     for picture in pictures:
         luma = picture.astype(np.float32)
@@ -619,7 +619,7 @@ def _fov(
 
 
 def _looks_squeezed(layout: StereoLayout, projection: Projection, aspect: float) -> bool:
-    """True if the eyes' shape is half of what the projection has; of flat pictures, half of 16:9."""
+    """True if the eyes' shape is half of the projection's; for flat pictures, half of 16:9."""
     whole = {Projection.EQUIRECTANGULAR: 2.0, Projection.FLAT: 16 / 9}.get(projection, 1.0)
     if layout is StereoLayout.SIDE_BY_SIDE:
         return 0.45 <= aspect / whole <= 0.55
@@ -627,7 +627,7 @@ def _looks_squeezed(layout: StereoLayout, projection: Projection, aspect: float)
 
 
 def _circle(pictures: Sequence[Picture], aspect: float) -> Circle | None:
-    """A circle in an eye's pictures that is round as shown, or squeezed to half."""
+    """A circle in an eye's pictures that is round when displayed, or squeezed to half."""
     circle = find_circle(pictures)
     if circle is None:
         return None
@@ -636,7 +636,7 @@ def _circle(pictures: Sequence[Picture], aspect: float) -> Circle | None:
 
 
 def _eye(pictures: Sequence[Picture], region: Region, info: VideoInfo) -> list[Picture]:
-    """An eye's part of shrunken pictures."""
+    """An eye's part of reduced pictures."""
     eyes = []
     for picture in pictures:
         height, width = picture.shape
@@ -661,7 +661,7 @@ def _size(region: Region) -> str:
 Circle = tuple[tuple[float, float], tuple[float, float]]
 """Centre (x, y) and radius (x, y), as fractions of the picture's width and height."""
 
-# Shares of the picture's sides; luma of 8 bits.
+# shares of the picture's sides; 8-bit luma
 _CORNER, _DARKEST_CORNERS_LUMA, _ABOVE_CORNERS_LUMA = 0.05, 44.0, 10.0
 _NEAR, _LEAST_NEAR_SHARE = 0.02, 0.5
 _LEAST_OUTSIDE_SHARE, _LEAST_DARK_SHARE = 0.02, 0.98
@@ -670,7 +670,7 @@ _FITS = 8
 
 
 def find_circle(pictures: Sequence[npt.NDArray[np.uint8]]) -> Circle | None:
-    """Find the circle that some pictures of one eye show in black corners.
+    """Find the circle that some pictures of one eye show, with black corners around it.
 
     Args:
         pictures: Luma of frames of one video, uint8 [h, w], all of one size.
@@ -680,7 +680,7 @@ def find_circle(pictures: Sequence[npt.NDArray[np.uint8]]) -> Circle | None:
     """
     if not pictures or min(pictures[0].shape) < 16:
         return None
-    # What is ever bright lies inside, however dark a single frame is.
+    # whatever is ever bright is inside, however dark a single frame is
     brightest = np.max(np.stack(pictures), axis=0).astype(np.float32)
     height, width = brightest.shape
     deep, broad = max(round(height * _CORNER), 2), max(round(width * _CORNER), 2)
@@ -710,7 +710,7 @@ def find_circle(pictures: Sequence[npt.NDArray[np.uint8]]) -> Circle | None:
 
 
 def _border(bright: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
-    """The outermost bright places of each row and column that are not the picture's own border: float64 [n, 2], x y."""
+    """The outermost bright points of each row and column inside the picture's own border: float64 [n, 2], x y."""
     height, width = bright.shape
     places: list[tuple[float, float]] = []
     for row in np.flatnonzero(bright.any(axis=1)):
@@ -725,7 +725,7 @@ def _border(bright: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
 
 
 def _fitted(border: npt.NDArray[np.float64]) -> Circle | None:
-    """The upright ellipse through border places; those inside it, where the scene is dark at the rim, do not count."""
+    """Fit an upright ellipse through border points; inner points, where the scene's rim is dark, do not count."""
     kept = border
     for turn in range(_FITS):
         if len(kept) < 16:
@@ -741,7 +741,7 @@ def _fitted(border: npt.NDArray[np.float64]) -> Circle | None:
         distance = np.hypot(
             (border[:, 0] - 0.5 - center_x) / radius_x, (border[:, 1] - 0.5 - center_y) / radius_y
         )
-        # First what is dark inside goes, which lies on one side alone; in the end glow around the circle, too.
+        # First remove points dark inside, which lie on one side only; at the end also glow around the circle.
         kept = border[distance > 1 - _NEAR] if turn < _FITS // 2 else border[np.abs(distance - 1) <= _NEAR]
     if (np.abs(distance - 1) <= _NEAR).mean() < _LEAST_NEAR_SHARE:
         return None

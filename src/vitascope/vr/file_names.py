@@ -1,7 +1,7 @@
 """Reads a VR video's file name: the words that studios, cameras and players put between separators.
 
-Only whole words count: "ours_180.mp4" must not read as "ou", nor "slr.mp4" as "lr". Words that are also something else
-("ou" is French, "BT" a company, "alpha" a stage of a project) count only beside a word of VR or 3D.
+Only whole words count: "ours_180.mp4" must not be read as "ou", nor "slr.mp4" as "lr". Words with another meaning
+("ou" is French, "BT" a company, "alpha" a stage of a project) count only beside a VR or 3D word.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _RIGHT_EYE_FIRST = frozenset({"rl", "bt"})
 _FLAT = frozenset(
     {"flat", "hsbs", "fsbs", "halfsbs", "fullsbs", "lrf", "3dh", "htb", "ftb", "hou", "fou", "3dv"}
 )
-# Field of view in degrees. Lens names and "VR180" mean two eyes side by side unless a word says otherwise; a bare "180"
-# may be one eye, and says nothing of the layout.
+# Field of view in degrees. Lens names and "VR180" mean two eyes side by side unless another word contradicts; a bare
+# "180" may be one eye, and says nothing about the layout.
 _LENSES = {"mkx200": 200.0, "mkx220": 220.0, "rf52": 190.0, "vrca220": 220.0}
 _FISHEYE = re.compile(r"fisheye(\d*)")
 _FISHEYE_DEGREES = re.compile(r"f(\d{3})")
@@ -34,7 +34,7 @@ _HALF_EQUIRECTANGULAR = frozenset({"180", "vr180", "180x180"})
 _EQUIRECTANGULAR = frozenset({"360", "vr360"})
 _VR_HINTS = frozenset({"vr180", "vr", "3d", "180", "360", "vr360", "stereo", "8k", "6k", "5k", "equirect"})
 _ALPHA = "alpha"
-# Part of an ending only after another of its words.
+# These belong to an ending only after another of its words.
 _WORDS_BEHIND_OTHERS = frozenset(
     {_ALPHA, "passthrough", "full", "half", "mono", "2d", *_AMBIGUOUS_TOP_BOTTOM}
 )
@@ -44,7 +44,7 @@ _WORD = r"[^_\-. ()\[\]]+"
 
 @dataclass(frozen=True, slots=True)
 class VrName:
-    """What a name says; each ``word`` as it is spelt there."""
+    """What a name says; each ``word`` as spelt in it."""
 
     layout: StereoLayout | None = None
     layout_word: str = ""
@@ -54,17 +54,17 @@ class VrName:
     """Field of view of a fisheye lens."""
     right_eye_first: bool = False
     is_half: bool = False
-    """True when the eyes are said to be squeezed to half their width or height."""
+    """True if the name says that the eyes are squeezed to half their width or height."""
     is_packed_alpha: bool = False
     """True for a fisheye's name with the word alpha."""
     camera: str | None = None
-    """Whose lens it is, in capitals: ``MKX200``, ``MKX220``, ``RF52`` or ``VRCA220``."""
+    """The camera's lens, in capitals: ``MKX200``, ``MKX220``, ``RF52`` or ``VRCA220``."""
     has_vr_word: bool = False
-    """True when it has words of VR beside bare numbers."""
+    """True if the name has VR words other than bare numbers."""
     doubts: tuple[str, ...] = ()
-    """Words that contradict one another or mean nothing, one line each."""
+    """Words that contradict each other or mean nothing, one line each."""
     otherwise: VrName | None = None
-    """Where it has words of two layouts: what it says if the other one is right, without a doubt about that."""
+    """If the name has words for two layouts: the reading with the other one, without a doubt about that."""
 
 
 def read_name(stem: str) -> VrName:
@@ -102,13 +102,13 @@ def read_name(stem: str) -> VrName:
 
 
 def without_vr_words(stem: str) -> str:
-    """A name without the VR words for players: ``wedding_8K_LR_180`` becomes ``wedding_8K``.
+    """Remove the VR words for players from a name: ``wedding_8K_LR_180`` becomes ``wedding_8K``.
 
-    Its ending goes as a whole. Before it, as in ``wedding_TB_180_cut``, those words go that name a layout or a
-    projection: players would believe them beside those of another ending.
+    A whole ending is removed. Before it, as in ``wedding_TB_180_cut``, only words for a layout or projection are
+    removed, since players would read them together with those of another ending.
 
     Args:
-        stem: The name without folder and suffix; ``vr`` comes back where it is nothing but such words.
+        stem: The name without folder and suffix; if it consists of such words only, the result is ``vr``.
     """
     left = _without_ending(stem)
     places = list(re.finditer(_WORD, left))
@@ -127,7 +127,7 @@ def without_vr_words(stem: str) -> str:
 
 
 def _naming_word(words: list[str]) -> str:
-    """A word that would name a layout or a projection beside words of VR, not the French ``ou``; empty without one."""
+    """A word that would name a layout or projection beside VR words, but not the French ``ou``; empty without one."""
     telling = [word for word in words if word not in _AMBIGUOUS_TOP_BOTTOM or word == "tb"]
     name = read_name(" ".join([*telling, "VR"]))
     return name.projection_word if name.layout is None else name.layout_word
@@ -159,7 +159,7 @@ def _is_behind_others(word: str) -> bool:
 
 
 def _begins_ending(places: list[re.Match[str]]) -> bool:
-    """True for the number of eyes in front of another word of VR: ``TB_360``, ``MONO_180``, not the French ``ou``."""
+    """True for the number of eyes before another VR word: ``TB_360``, ``MONO_180``, but not the French ``ou``."""
     word = places[0][0]
     counts_eyes = word.lower() in _MONO | {"tb"} or (word.lower() in _AMBIGUOUS_TOP_BOTTOM and word.isupper())
     return counts_eyes and len(places) > 1 and _is_vr_word(places[1][0])
@@ -174,9 +174,9 @@ def _has_hint(lower: frozenset[str] | set[str]) -> bool:
 
 
 def _layouts(words: list[str], lower: set[str]) -> list[tuple[StereoLayout | None, str]]:
-    """Layout and its word; two where words contradict each other, the more likely one first."""
+    """Layouts with their words; two if words contradict each other, the more likely one first."""
     top_bottom = _TOP_BOTTOM | (_AMBIGUOUS_TOP_BOTTOM if _has_hint(lower) else frozenset())
-    # What names a layout beats what names one eye ("2D_3D_sbs"), and that beats what names a lens ("fisheye_mono").
+    # A word for a layout outweighs one for a single eye ("2D_3D_sbs"), and that outweighs a lens ("fisheye_mono").
     side = next((word for word in words if word.lower() in _SIDE_BY_SIDE), None)
     over = next((word for word in words if word.lower() in top_bottom), None)
     if side is not None and over is not None and over.lower() not in ("ou", "bt"):
@@ -201,7 +201,7 @@ def _projection(
         if word.lower() in _LENSES:
             return Projection.FISHEYE, word, _LENSES[word.lower()]
         if match := _FISHEYE.fullmatch(word.lower()):
-            # "_LR_180_FISHEYE_F180": the angle is a word of its own.
+            # in "_LR_180_FISHEYE_F180" the angle is a separate word
             apart = (found[1] for found in map(_FISHEYE_DEGREES.fullmatch, lower) if found)
             degrees = match[1] or next(apart, "")
             if not degrees:

@@ -1,9 +1,9 @@
-"""Packed alpha: a fisheye video's matte in the corners that its circles leave free, as DeoVR and HereSphere read it.
+"""Packed alpha: a fisheye video's matte in the corners around its circles, as read by DeoVR and HereSphere.
 
-A side-by-side picture of two fisheye eyes, each E x E samples. Each eye's matte is a fisheye picture, too, at 0.4 of
-the size and clipped to its circle. The left eye's disc has its centre in the middle of the upper border, the right
-eye's in the upper left corner, and what leaves the picture on one side comes in on the other, so that both lie in
-halves and quarters in the free corners::
+The picture has two fisheye eyes side by side, each E x E samples. Each eye's matte is a fisheye picture too, at 0.4
+of the size and clipped to its circle. The left eye's disc is centred in the middle of the upper border, the right
+eye's in the upper left corner. Parts beyond one side of the picture wrap around to the opposite side, so that both
+discs lie in halves and quarters in the free corners::
 
     upper border:  right, lower right quarter | left, lower half | right, lower left quarter
     lower border:  right, upper right quarter | left, upper half | right, upper left quarter
@@ -41,21 +41,21 @@ from vitascope.vr.projection import (
 PackedColor = PaintedColor
 
 DISC_SCALE: Final = 0.4
-"""A disc's diameter over an eye's side. The free corner of a circle is 0.2071 of the side deep, a disc 0.2."""
+"""A disc's diameter over an eye's side. The free corner of a circle is 0.2071 of the side deep, a disc's radius 0.2."""
 
 _LEAST_SIDE: Final = 16
-"""Samples of an eye's side that leave a disc some."""
+"""Smallest side of an eye, in samples, that leaves a disc any."""
 
 
 def tile_size(side: int) -> tuple[int, int]:
-    """(height, width) in samples of the square around a disc, for eyes of ``side`` samples: even, and 4 wide."""
+    """(height, width) of the square around a disc, for eyes of ``side`` samples: even, and a multiple of 4."""
     exact = int(side * DISC_SCALE)
     return exact & ~1, exact & ~3
 
 
 @lru_cache(maxsize=4)
 def _parts(side: int) -> tuple[PaintedPart, ...]:
-    """The parts of the discs' tiles, and where they lie in the picture."""
+    """The parts of the discs' tiles, and their positions in the picture."""
     height, width = tile_size(side)
     half_height, half_width = height // 2, width // 2
     # (first column of the tile, first column of the picture, columns) of the parts from left to right.
@@ -79,7 +79,7 @@ def disc_area(side: int) -> npt.NDArray[np.bool_]:
 
 @lru_cache(maxsize=4)
 def _disc_area_on(side: int, device: int | None) -> Any:
-    """``disc_area`` on a GPU, or in the host's memory; made once."""
+    """``disc_area`` on a GPU or in host memory; made once."""
     if device is None:
         return disc_area(side)
     import cupy
@@ -91,16 +91,16 @@ def _disc_area_on(side: int, device: int | None) -> Any:
 def pack_discs(frame: Frame, tiles: npt.NDArray[np.float32], *, color: PackedColor = "red") -> None:
     """Write mattes into the free corners of a fisheye picture, in place.
 
-    ``paint_alpha`` says how alpha becomes a colour.
+    ``paint_alpha`` defines how alpha becomes a colour.
 
     Args:
         frame: 2E x E luma samples, E even, of any of ``PIXEL_FORMATS``; NumPy or CuPy, its planes are changed.
-        tiles: float32 [2, *tile_size(E)], 0..1, on the same device: left eye, right eye. What lies outside the circle
-            is not looked at.
-        color: ``red`` as players read it, or ``grey``.
+        tiles: float32 [2, *tile_size(E)], 0..1, on the same device: left eye, right eye. Values outside the circle
+            are ignored.
+        color: ``red``, which players read, or ``grey``.
 
     Raises:
-        ValueError: Sizes that do not fit.
+        ValueError: The sizes do not fit.
     """
     side = _side(frame)
     if tiles.shape != (2, *tile_size(side)):
@@ -113,37 +113,37 @@ def unpack_discs(frame: Frame) -> npt.NDArray[np.float32]:
     """Read mattes from the corners of a packed picture, as players do.
 
     Args:
-        frame: 2E x E luma samples in the host's memory.
+        frame: 2E x E luma samples in host memory.
 
     Returns:
         float32 [2, *tile_size(E)], 0..1: left eye, right eye; 0 outside the circle. Red discs give R - max(G, B),
         grey ones their grey; the colour is that of the larger sum.
 
     Raises:
-        ValueError: A picture that cannot be packed.
+        ValueError: The picture cannot be packed.
     """
     best: npt.NDArray[np.float32] = max(_discs_by_color(frame).values(), key=np.sum)
     return best
 
 
 def disc_color(frame: Frame) -> PackedColor:
-    """The colour in which the discs of a packed picture hold their mattes: that of the larger sum.
+    """The colour of the mattes in the discs of a packed picture: the one with the larger sum.
 
     Args:
-        frame: 2E x E luma samples in the host's memory.
+        frame: 2E x E luma samples in host memory.
 
     Raises:
-        ValueError: A picture that cannot be packed.
+        ValueError: The picture cannot be packed.
     """
     found = _discs_by_color(frame)
     return max(found, key=lambda color: float(found[color].sum()))
 
 
 def _discs_by_color(frame: Frame) -> dict[PackedColor, npt.NDArray[np.float32]]:
-    """For each colour, both discs as a player finds them that reads it."""
+    """For each colour, both discs as found by a player that reads it."""
     side = _side(frame)
     half = tile_size(side)[0] // 2
-    deep = (half + 3) & ~1  # whole chroma blocks, and one that the last is read with
+    deep = (half + 3) & ~1  # whole chroma blocks, plus one for reading the last
     strips = [cut(frame, Region(0, y, 2 * side, deep)) for y in (0, side - deep)]
     rgb = np.concatenate([strip.to_rgb(dtype="float32") for strip in strips])
     red = np.clip(rgb[..., 0] - np.maximum(rgb[..., 1], rgb[..., 2]), 0, 1)
@@ -161,21 +161,21 @@ def _discs_by_color(frame: Frame) -> dict[PackedColor, npt.NDArray[np.float32]]:
     return found
 
 
-# Luma of 8 bits, full or limited range; shares of what is looked at.
+# 8-bit luma, full or limited range; shares of the area examined
 _GAP_LUMA, _DISC_LUMA, _ONE_LEVEL_LUMA = 10, 20, 10
 _LEAST_DARK_SHARE, _LEAST_PERSON_SHARE, _LEAST_LEVEL_SHARE, _LEAST_SHARED = 0.98, 0.01, 0.5, 0.4
 _RIM = 0.05
-"""Share of a circle's radius that compression and shrinking blur."""
+"""Share of a circle's radius blurred by compression and shrinking."""
 _STILL = 0.98
-"""Where frames share so much of what any of them shows in the discs, it is a logo. Compressed, one shares 0.987 or
-more; the mattes of somebody who sits still for three seconds 0.965."""
+"""If frames share this much of everything that any of them shows in the discs, it is a logo. Compressed logos share
+0.987 or more; the mattes of somebody who sits still for three seconds 0.965."""
 
 
 def shows_discs(pictures: Sequence[npt.NDArray[np.uint8]]) -> bool:
-    """Whether frames of a video hold mattes in their free corners.
+    """Whether frames of a video contain mattes in their free corners.
 
-    The corners are dark but for the discs, and in most frames that show somebody both discs hold much the same shape
-    in one level: what a person is full of. It changes, as no logo in the corners does.
+    The corners must be dark except for the discs, and in most frames that show somebody both discs must have much the
+    same shape, mostly of one level, as a person's matte does. Unlike a logo in the corners, it must change.
 
     Args:
         pictures: Luma of some frames of one video, uint8 [h, w], all of one size, however small.
@@ -184,7 +184,7 @@ def shows_discs(pictures: Sequence[npt.NDArray[np.uint8]]) -> bool:
         return False
     side = pictures[0].shape[0]
     rows, columns = (np.arange(count) + 0.5 for count in (side, 2 * side))
-    # From the centres of the eyes, and from those of the discs, which lie on the borders: in radii.
+    # Distances from the centres of the eyes, and from those of the discs, which are on the borders, in radii.
     middle = np.hypot(rows[:, None] - side / 2, (columns % side)[None] - side / 2) / (side / 2)
     down = np.minimum(rows, side - rows)[:, None]
     across = np.minimum(columns % side, side - columns % side)[None]
@@ -195,9 +195,9 @@ def shows_discs(pictures: Sequence[npt.NDArray[np.uint8]]) -> bool:
         return False
     votes: list[bool] = []
     shapes: list[npt.NDArray[np.bool_]] = []
-    for picture in {picture.tobytes(): picture for picture in pictures}.values():  # one may have come twice
+    for picture in {picture.tobytes(): picture for picture in pictures}.values():  # one may come twice
         shown = (picture > dark + _DISC_LUMA) & (disc < 1 - _RIM)
-        # Cut and moved so that each disc lies in one piece.
+        # cut and moved so that each disc is in one piece
         whole = np.roll(shown, (side // 2, side // 2), axis=(0, 1))
         left, right = whole[:, side:], whole[:, :side]
         area = (disc < 1).sum() / 2
@@ -225,13 +225,13 @@ def packed_fov(lenses: Sequence[Lens], fov_degrees: float | None) -> float:
 
 
 def packed_size(regions: Sequence[Region]) -> tuple[int, int]:
-    """(height, width) of packed pictures of a video whose eyes lie there: as high as an eye."""
+    """(height, width) of packed pictures of a video with these eye regions: as high as an eye."""
     side = max(min(region.height for region in regions) & ~1, _LEAST_SIDE)
     return side, 2 * side
 
 
 def refuse_other_than_packed(info: VideoInfo) -> None:
-    """Refuse a video whose shape holds no discs.
+    """Refuse a video whose shape leaves no room for discs.
 
     Raises:
         UsageError: It is not 2E x E samples, E even.
@@ -243,14 +243,15 @@ def refuse_other_than_packed(info: VideoInfo) -> None:
 
 
 def refuse_unpackable(info: VideoInfo, lenses: Sequence[Lens]) -> None:
-    """Refuse a video of which no packed alpha can be made.
+    """Refuse a video that cannot be made into packed alpha.
 
     Args:
         info: The video.
-        lenses: Of each eye.
+        lenses: The lens of each eye.
 
     Raises:
-        UsageError: It does not have two eyes of a projection that a fisheye picture can show, or is shown turned.
+        UsageError: It does not have two eyes of a projection that a fisheye picture can show, or is displayed
+            rotated.
     """
     reasons = (
         (info.rotation_degrees != 0, "it has a rotation, which packed alpha never has"),
@@ -275,16 +276,16 @@ def refuse_unpackable(info: VideoInfo, lenses: Sequence[Lens]) -> None:
 
 
 class AlphaPacker:
-    """Makes packed-alpha pictures of the frames of one video.
+    """Makes packed-alpha pictures from the frames of one video.
 
     Args:
-        regions: Where each of two eyes lies in a frame.
-        lenses: The eyes' projections, in the same order, which ``refuse_unpackable`` lets pass.
-        right_eye_first: That order; the pictures have the left eye first.
-        fov_degrees: Field of view of the fisheye eyes to make; None is 190, which all players know, or that of a
+        regions: Region of each of the two eyes in a frame.
+        lenses: The eyes' projections, in the same order, accepted by ``refuse_unpackable``.
+        right_eye_first: True if the right eye is first; the packed pictures have the left eye first.
+        fov_degrees: Field of view of the packed fisheye eyes; None means 190, which all players know, or that of a
             fisheye video, whose pictures then stay as they are.
         color: See ``pack_discs``.
-        side: Of the eyes to make, in samples, even; that of ``packed_size`` when omitted.
+        side: Side of the packed eyes, in samples, even; that of ``packed_size`` when omitted.
     """
 
     def __init__(
@@ -302,7 +303,7 @@ class AlphaPacker:
         self._regions, self._color = tuple(regions[order]), color
         self._fov_degrees = packed_fov(lenses, fov_degrees)
         self._side = packed_size(regions)[0] if side is None else side
-        # Made now: frames are packed by several threads.
+        # made here because several threads pack frames
         self._target = Fisheye(self._fov_degrees)
         self._alike, self._frame_maps = self._made_frame_maps()
         self._tile_maps = self._made_tile_maps()
@@ -310,7 +311,7 @@ class AlphaPacker:
         self._places: dict[tuple[str, str], EyePlaces] = {}
 
     def pack(self, frame: Frame, alpha: Plane) -> Frame:
-        """One packed picture.
+        """Make one packed picture.
 
         Args:
             frame: The picture, or its foreground; NumPy planes, or CuPy planes of NV12 or P010.
@@ -326,7 +327,7 @@ class AlphaPacker:
         return picture
 
     def _places_of(self, eye: Frame) -> EyePlaces | None:
-        """Where planes like an eye's are read, made once; None on a GPU, whose kernel reads the maps themselves."""
+        """Read positions for planes of an eye's shape, made once; None on a GPU, whose kernel reads the maps itself."""
         if is_on_gpu(eye.planes[0]):
             return None
         key = eye.format.name, eye.color.chroma_location
@@ -335,7 +336,7 @@ class AlphaPacker:
         return self._places[key]
 
     def tiles(self, alpha: Plane) -> Any:
-        """Each eye's matte as its disc holds it.
+        """Each eye's matte as a tile of its disc.
 
         Args:
             alpha: uint8 or uint16 [H, W], NumPy or CuPy.
@@ -345,7 +346,7 @@ class AlphaPacker:
         """
         size = tile_size(self._side)
         arrays: Any = array_module(on_gpu=is_on_gpu(alpha))
-        # Averaged down before they are turned into fisheye pictures: what is read is as fine as what is made.
+        # Averaged down before the conversion to fisheye, so that source and result have the same resolution.
         small = arrays.empty((2, 1, *size), "float32")
         for first, eyes in enumerate(_eyes(alpha, self._regions)):
             resize_normalize(
@@ -364,10 +365,10 @@ class AlphaPacker:
         return made[0] if len(made) == 1 else arrays.concatenate(made)
 
     def _made_frame_maps(self) -> tuple[tuple[Region, ...], tuple[npt.NDArray[np.float32], ...]]:
-        """The eyes that are read by the same maps, none where the frame is read as one; and those maps."""
+        """The eyes that are read through the same maps, none if the frame is read as a whole; and those maps."""
         side, (first, second) = self._side, self._regions
         square, beside = Region(0, 0, side, side), Region(side, 0, side, side)
-        # A seam at an odd place cuts a chroma sample.
+        # a seam at an odd position divides a chroma sample
         edges = (first.x, first.y, *first.size, second.x, second.y, *second.size)
         if (
             self._lenses[0] == self._lenses[1]
@@ -392,7 +393,7 @@ class AlphaPacker:
         return alike, tuple(made)
 
     def _made_tile_maps(self) -> list[tuple[slice, tuple[npt.NDArray[np.float32], ...]]]:
-        """For the eyes of a lens the samples to read for each of a disc, and 0 where it shows nothing, otherwise 1."""
+        """For each lens's eyes, the samples to read for a disc's, and 1, or 0 where the lens shows nothing."""
         size = tile_size(self._side)
         made: list[tuple[slice, tuple[npt.NDArray[np.float32], ...]]] = []
         first, second = self._lenses
@@ -404,7 +405,7 @@ class AlphaPacker:
 
 
 def _eyes(alpha: Plane, regions: Sequence[Region]) -> list[Any]:
-    """Views of both eyes' alpha: one [2, h, w] where they are alike, otherwise two [1, h, w]."""
+    """Views of both eyes' alpha: one [2, h, w] if their sizes are equal, otherwise two [1, h, w]."""
     first, second = (alpha[region.rows, region.columns] for region in regions)
     if first.shape != second.shape:
         return [first[None], second[None]]
@@ -418,7 +419,7 @@ def _eyes(alpha: Plane, regions: Sequence[Region]) -> list[Any]:
 def _on_device(
     maps: Sequence[npt.NDArray[np.float32]], plane: Any, uploaded: dict[tuple[int, int], Any]
 ) -> Any:
-    """Maps where a plane is; on a GPU they are brought up once."""
+    """Put maps on a plane's device; on a GPU they are uploaded once."""
     if not is_on_gpu(plane):
         return maps
     key = id(maps), int(plane.device.id)

@@ -1,4 +1,4 @@
-"""VR players: what each needs to show a video correctly: pixels, name, boxes and JSON.
+"""VR players, and what each needs to show a video correctly: pixels, name, boxes and JSON.
 
 ==========  ============  =====================================  ======================================================
 player      best kind     name: packed alpha, key colour         what it goes by
@@ -12,9 +12,9 @@ Quest       packed alpha  _FISHEYE190_alpha, _LR_180_SBS_...     Meta's player b
 Vision Pro  key colour    -, _LR_180_SBS_passthrough             Apple's boxes, or Google's through Apple's converter
 ==========  ============  =====================================  ======================================================
 
-Names: XBVR, and with it the libraries that it serves, takes a video for packed alpha by ``alpha`` beside one of five
-lenses, of which ``fisheye190`` is the only one that is no camera's; every player above that plays packed alpha knows
-it. Sources are the code of XBVR, stash-vr and other public tools; what is left open there is open here.
+Names: XBVR, and so the libraries that it serves, recognises packed alpha by ``alpha`` beside one of five lenses. Of
+    these only ``fisheye190`` is not a camera's; every player above that plays packed alpha knows it. Sources are the
+    code of XBVR, stash-vr and other public tools; what they leave open is open here.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ Box = Literal["st3d", "sv3d", "vexu"]
 
 @dataclass(frozen=True, slots=True)
 class Player:
-    """Requirements of one player on a video with people cut out."""
+    """Requirements of a player for a video with people cut out."""
 
     name: str
-    """As in ``--player``."""
+    """Name as in ``--player``."""
     title: str
     kinds: tuple[PlayerKind, ...]
-    """Output kinds on which it shows people, the best first."""
+    """Output kinds with which it shows people, the best first."""
     boxes: frozenset[Box]
-    """What tells it layout and projection inside the file; empty if it goes by name or JSON."""
+    """Boxes that tell it layout and projection; empty if it relies on the name or JSON."""
     json: Literal["heresphere", "deovr"] | None
-    """Whose description it reads from a server."""
+    """Format of the description that it reads from a server."""
     goes_by_name: bool = True
-    """False where the boxes alone count."""
+    """False if only the boxes count."""
     wants_all_words: bool = False
-    """True where a name must hold all of ``vr_words``, in their order."""
+    """True if a name must contain all of ``vr_words``, in their order."""
     key_color: str = "#2BE640"
-    """A green that no skin has, and whose hue a viewer's slider meets."""
+    """A green unlike any skin, with a hue that a viewer's slider can select exactly."""
 
     def check(self, kind: PlayerKind) -> None:
         """Raise unless it shows a kind.
@@ -84,12 +84,12 @@ PLAYERS: Final[Mapping[str, Player]] = MappingProxyType(
         )
     }
 )  # fmt: skip
-"""By their names."""
+"""The players by name."""
 
 KNOWS_NO_PACKED_ALPHA: Final = (
     "shows the mattes in the corners: it cannot show packed alpha; use a key colour"
 )
-"""What a player without the kind makes of packed alpha."""
+"""What a player that does not know packed alpha does with it."""
 
 
 def vr_words(
@@ -113,7 +113,7 @@ def vr_words(
     eyes = "MONO" if layout is StereoLayout.MONO else order
     half = ("_HSBS" if is_side_by_side else "_HOU") if is_half else ""
     if projection is Projection.FISHEYE:
-        # A lens alone means two eyes side by side, and libraries know packed alpha by these two words.
+        # A lens alone means two eyes side by side, and libraries recognise packed alpha by these two words.
         words = f"_FISHEYE{round(fov_degrees or 180)}" + ("_alpha" if is_packed_alpha else half)
         return words if is_packed_alpha and eyes == "LR" else f"_{eyes}{words}"
     if projection is Projection.FLAT:
@@ -137,13 +137,13 @@ def player_words(
     """The VR words at the end of a file name, for one player.
 
     Args:
-        player: Who shall play it.
-        kind: What people are shown on. Packed alpha is side by side in the player's own lens, whatever the rest says.
-        layout: Of the output.
-        projection: Of the output.
-        fov_degrees: Of the output.
-        right_eye_first: Of the output.
-        is_half: Of the output.
+        player: The player.
+        kind: Kind of output. Packed alpha is side by side in the player's own lens, whatever the other arguments.
+        layout: Stereo layout of the output.
+        projection: Projection of the output.
+        fov_degrees: Field of view of the output.
+        right_eye_first: True if the output has the right eye first.
+        is_half: True if the output's eyes are squeezed to half.
 
     Returns:
         For example ``_FISHEYE190_alpha`` or ``_LR_180_SBS_passthrough``.
@@ -166,11 +166,11 @@ def player_words(
 
 
 def name_says(stem: str, words: str) -> bool:
-    """True if a file name says the same as ``vr_words``, in these words or others.
+    """True if a file name means the same as ``vr_words``, in these words or others.
 
     Args:
         stem: The name, without folder and suffix.
-        words: As ``vr_words`` gives them.
+        words: Words from ``vr_words``.
     """
     named, wanted = read_name(stem), read_name(f"x{words}")
     facts = ("layout", "projection", "fov_degrees", "right_eye_first", "is_half", "is_packed_alpha")
@@ -178,12 +178,12 @@ def name_says(stem: str, words: str) -> bool:
 
 
 def as_played(player: Player, description: VrDescription, stem: str) -> str:
-    """How a player shows a file, in a few words, and what to do if it is wrong.
+    """Describe in a few words how a player shows a file, and what to do if that is wrong.
 
     Args:
-        player: Who plays it.
-        description: What the file is.
-        stem: Its name, without folder and suffix.
+        player: The player.
+        description: The file's layout and projection.
+        stem: The file's name, without folder and suffix.
     """
     if description.is_packed_alpha and "packed-alpha" not in player.kinds:
         return KNOWS_NO_PACKED_ALPHA
@@ -221,22 +221,22 @@ class ServedVideo:
 
     description: VrDescription
     title: str
-    """The human-readable form."""
+    """Title for people."""
     url: str
     width: int
     """Width of a frame, in samples."""
     height: int
     size_bytes: int
     duration_seconds: float | None = None
-    """None when it is not known."""
+    """None if unknown."""
     subtitles: Mapping[str, str] = field(default_factory=dict)
-    """URL of each language or name."""
+    """URL for each language or name."""
     key_color: tuple[int, int, int] | None = None
-    """8-bit RGB behind people, where it is a key; packed alpha goes by the description."""
+    """8-bit RGB behind people, if that is a key colour; packed alpha is in the description."""
 
 
 def heresphere_json(video: ServedVideo) -> dict[str, Any]:
-    """Describe a video as HereSphere reads it from a server."""
+    """Describe a video in the form that HereSphere reads from a server."""
     description = video.description
     said: dict[str, Any] = {
         "access": 1,
@@ -263,7 +263,7 @@ def heresphere_json(video: ServedVideo) -> dict[str, Any]:
 
 
 def deovr_json(video: ServedVideo) -> dict[str, Any]:
-    """Describe a video as DeoVR reads it from a server."""
+    """Describe a video in the form that DeoVR reads from a server."""
     description = video.description
     screen = {
         Projection.FLAT: "flat",
@@ -283,7 +283,7 @@ def deovr_json(video: ServedVideo) -> dict[str, Any]:
     }
     if description.is_packed_alpha:
         said["chromakey"] = {
-            "enabled": "true",  # truth values are words there
+            "enabled": "true",  # truth values are words in this format
             "hasAlpha": "true",
             **dict.fromkeys("hsv", 0),
             "opacity": 1,

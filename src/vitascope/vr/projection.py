@@ -1,10 +1,10 @@
-"""Projections: map positions in an eye's picture to directions in the world, and between projections.
+"""Projections: maps between positions in an eye's picture and directions in the world, and between projections.
 
-Directions are unit vectors (x, y, z): x to the right, y down, z straight ahead. Places are fractions of the picture's
-width and height, (0, 0) its top left corner and (1, 1) its bottom right one, so that squeezed eyes (half side by side)
-need no word of their own. The equidistant fisheye is the one of VR cameras and players: the distance from the centre is
-the angle from the axis. A bent one takes the tangent of a part of the angle; with half of it the picture is
-stereographic, and everything keeps its shape.
+Directions are unit vectors (x, y, z): x to the right, y down, z straight ahead. Positions are fractions of the
+picture's width and height, from (0, 0) in the top left corner to (1, 1) in the bottom right one, so squeezed eyes
+(half side by side) need no special case. VR cameras and players use the equidistant fisheye: the distance from the
+centre is proportional to the angle from the axis. A fisheye with a bend uses the tangent of a part of the angle; with
+half the angle the picture is stereographic and small shapes keep their form.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from vitascope.gpu.kernels.region import Region
 Array = npt.NDArray[np.float64]
 
 _BAND_ROWS = 32
-"""Rows of maps that a thread makes at once: their numbers stay in the cache."""
+"""Rows of maps that a thread makes at once, so that their values stay in the cache."""
 
 OUTSIDE = -1e4
-"""What a map holds where the source shows nothing: outside every picture."""
+"""Value of a map where the source shows nothing: outside every picture."""
 
 
 class Lens(Protocol):
     """A projection."""
 
     def unproject(self, x: Array, y: Array) -> Array:
-        """The directions that places show.
+        """Convert positions to the directions that they show.
 
         Args:
             x: float64, fractions of the width.
@@ -46,13 +46,13 @@ class Lens(Protocol):
         ...
 
     def project(self, rays: Array) -> tuple[Array, Array]:
-        """The places that show directions.
+        """Convert directions to the positions that show them.
 
         Args:
             rays: float64 [3, ...], of any length but 0.
 
         Returns:
-            x and y, float64, fractions of width and height; NaN where the picture does not show the direction.
+            x and y, float64, fractions of width and height; NaN if the picture does not show the direction.
         """
         ...
 
@@ -62,11 +62,11 @@ class Equirectangular:
     """Longitude across, latitude down.
 
     Raises:
-        ValueError: A field of view that no such picture has.
+        ValueError: The field of view is impossible for this projection.
     """
 
     horizontal_fov_degrees: float = 180.0
-    """180 of a VR180 eye, 360 of a whole sphere; above 0, at most 360."""
+    """180 for a VR180 eye, 360 for a whole sphere; above 0, at most 360."""
     vertical_fov_degrees: float = 180.0
     """Above 0, at most 180."""
 
@@ -77,13 +77,13 @@ class Equirectangular:
 
     @property
     def wraps(self) -> bool:
-        """True when the left border is the right border's neighbour."""
+        """True if the left and right borders meet."""
         return self.horizontal_fov_degrees == 360.0
 
     def row_areas(self, height: int) -> Array:
-        """How much of the sphere a sample of each row shows, of what one at the horizon does: float64 [height], 0..1.
+        """Area of the sphere shown by a sample of each row, relative to one at the horizon: float64 [height], 0..1.
 
-        The weights of WS-PSNR (Sun, Lu and Yu, IEEE Signal Processing Letters 24(9), 2017).
+        These are the weights of WS-PSNR (Sun, Lu and Yu, IEEE Signal Processing Letters 24(9), 2017).
         """
         latitude = (np.arange(height) + 0.5) / height - 0.5
         return np.cos(latitude * math.radians(self.vertical_fov_degrees))
@@ -109,18 +109,18 @@ class Fisheye:
     """Fisheye: the distance from the centre grows with the angle from the axis.
 
     Raises:
-        ValueError: A field of view that no such picture has, a radius that is not positive, or a bend out of range.
+        ValueError: An impossible field of view, a radius that is not positive, or a bend out of range.
     """
 
     fov_degrees: float = 180.0
     """Angle across the circle; above 0, at most 360."""
     center: tuple[float, float] = (0.5, 0.5)
-    """(x, y) of the circle, as fractions of the picture."""
+    """(x, y) of the circle's centre, as fractions of the picture."""
     radius: tuple[float, float] = (0.5, 0.5)
-    """(x, y) of the circle, as fractions of the picture's width and height."""
+    """(x, y) radius of the circle, as fractions of the picture's width and height."""
     bend: float = 0.0
-    """The distance from the centre grows as tan(bend * angle): 0 is equidistant (the angle itself), 0.5 stereographic;
-    at least 0, below 180 / fov_degrees."""
+    """The distance from the centre grows as tan(bend * angle): 0 is equidistant (the angle itself), 0.5
+    stereographic; at least 0, below 180 / fov_degrees."""
 
     def __post_init__(self) -> None:
         """Check the ranges."""
@@ -137,7 +137,7 @@ class Fisheye:
         """See ``Lens``."""
         across, down = (x - self.center[0]) / self.radius[0], (y - self.center[1]) / self.radius[1]
         distance = np.hypot(across, down)
-        # angle / distance, which has a value at the centre, too.
+        # angle / distance, which is also defined at the centre
         if self.bend == 0:
             growth: Array | float = self._most_angle
         else:
@@ -159,7 +159,7 @@ class Fisheye:
         if self.bend == 0:
             distance = angle / self._most_angle
         else:
-            # Beyond the circle the tangent has a pole, and nothing is shown.
+            # beyond the circle the tangent has a pole, and nothing is shown
             seen = np.minimum(angle, self._most_angle * (1 + 2 * _EDGE))
             distance = np.tan(self.bend * seen) / self._most
         scale = distance / np.maximum(across, 1e-12)
@@ -169,21 +169,21 @@ class Fisheye:
 
     @property
     def _most_angle(self) -> float:
-        """The angle from the axis at the circle, in radians."""
+        """The angle from the axis at the circle's edge, in radians."""
         return math.radians(self.fov_degrees) / 2
 
     @property
     def _most(self) -> float:
-        """The tangent that the circle's radius stands for."""
+        """The tangent at the circle's radius."""
         return math.tan(self.bend * self._most_angle)
 
 
 @dataclass(frozen=True, slots=True)
 class Rectilinear:
-    """A flat picture, as of an ordinary camera.
+    """A flat picture, as from an ordinary camera.
 
     Raises:
-        ValueError: A field of view that no such picture has.
+        ValueError: The field of view is impossible for this projection.
     """
 
     horizontal_fov_degrees: float = 90.0
@@ -219,10 +219,10 @@ class Rectilinear:
 
 
 def turned(*, yaw_degrees: float = 0.0, pitch_degrees: float = 0.0) -> Array:
-    """The rotation of a camera that looks to the right by ``yaw_degrees`` and up by ``pitch_degrees``.
+    """The rotation of a camera looking to the right by ``yaw_degrees`` and up by ``pitch_degrees``.
 
     Returns:
-        float64 [3, 3]: takes the camera's directions to the world's.
+        float64 [3, 3], which turns the camera's directions into the world's.
     """
     yaw, pitch = math.radians(yaw_degrees), math.radians(pitch_degrees)
     aside = np.array(
@@ -242,18 +242,18 @@ def reprojection_map(
     target_size: tuple[int, int],
     rotation: Array | None = None,
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """The maps that show a picture in another projection, as ``gpu.kernels.remap`` takes them.
+    """Make the maps that show a picture in another projection, for ``gpu.kernels.remap``.
 
     Args:
-        source: Projection of the picture that is there.
+        source: Projection of the existing picture.
         target: Projection of the picture to make.
         source_size: (height, width) in samples.
         target_size: (height, width) in samples.
-        rotation: Where the target's camera looks, see ``turned``; straight ahead when omitted.
+        rotation: Direction of the target's camera, see ``turned``; straight ahead when omitted.
 
     Returns:
-        map_x and map_y, float32 [height, width] of the target: the source's samples to read, centres at whole numbers;
-        ``OUTSIDE`` where the source shows nothing.
+        map_x and map_y, float32 [height, width] of the target: the source's samples to read, with centres at whole
+        numbers; ``OUTSIDE`` where the source shows nothing.
     """
     height, width = target_size
     maps = np.empty((2, height, width), np.float32)
@@ -269,7 +269,7 @@ def reprojection_map(
         for made, place, size in zip(maps, places, reversed(source_size), strict=True):
             made[rows] = np.nan_to_num(place * size - 0.5, nan=OUTSIDE)
 
-    # An 8K eye's maps take seconds on one core, and gigabytes at once.
+    # An 8K eye's maps would take seconds on one core, and gigabytes if made at once.
     with ThreadPoolExecutor(available_cores()) as threads:
         for _ in threads.map(make, range(0, height, _BAND_ROWS)):
             pass
@@ -286,36 +286,33 @@ def frame_maps(
     made_size: tuple[int, int],
     margin: int,
 ) -> npt.NDArray[np.float32]:
-    """The maps that show a frame's eyes in another projection; of each, nothing of the other, in chroma neither.
+    """Make the maps that show a frame's eyes in another projection, never mixing the eyes, not even in chroma.
 
     Args:
         sources: Projection of each eye.
         target: Projection of each eye to make.
-        regions: Where each eye lies in the frame.
-        places: Where each lies in the frame to make; together they cover it.
+        regions: Region of each eye in the frame.
+        places: Region of each eye in the frame to make; together they cover it.
         frame_size: (height, width) in luma samples.
         made_size: (height, width) of the frame to make.
-        margin: What is nearer to an eye's border than so many luma samples is shown as what lies there: 1 for linear
-            reading, 3 for cubic, which takes two samples of chroma, every other one of luma, on each side of a place.
+        margin: Positions nearer to an eye's border than this many luma samples are moved inwards to it: 1 for linear
+            reading, 3 for cubic, which reads two samples of chroma, every other one of luma, on each side of a
+            position.
 
     Returns:
-        map_x and map_y as ``reprojection_map``, in samples of the frame: float32 [2, *made_size].
+        map_x and map_y as from ``reprojection_map``, in samples of the frame: float32 [2, *made_size].
     """
     made = np.empty((2, *made_size), np.float32)
     known: tuple[object, tuple[npt.NDArray[np.float32], ...]] | None = None
     for lens, region, place in zip(sources, regions, places, strict=True):
-        if known is None or known[0] != (
-            lens,
-            region.size,
-            place.size,
-        ):  # eyes are alike but for where they lie
+        if known is None or known[0] != (lens, region.size, place.size):  # eyes differ only in position
             maps = reprojection_map(lens, target, source_size=region.size, target_size=place.size)
             known = (lens, region.size, place.size), maps
         starts, lengths = (region.x, region.y), (region.width, region.height)
         for to_read, start, length, whole, axis in zip(
             known[1], starts, lengths, reversed(frame_size), made, strict=True
         ):
-            # A chroma block that a seam at an odd place cuts through belongs to neither eye.
+            # a chroma block divided by a seam at an odd position belongs to neither eye
             first, end = start + start % 2, start + length
             end -= end % 2 if end < whole else 0
             inwards = min(margin, (end - first - 1) // 2)

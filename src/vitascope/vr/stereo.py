@@ -27,19 +27,19 @@ def eye_regions(width: int, height: int, layout: StereoLayout) -> list[Region]:
 def disparity_curves(
     lens: Lens | None, size: tuple[int, int], most: float
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Where one eye's samples lie in the other eye's picture, as a cubic in the disparity.
+    """Positions of one eye's samples in the other eye's picture, as a cubic in the disparity.
 
-    Disparity is the distance between the eyes over that of a thing, in radians where the lens is known; else it is the
-    thing's shift as a share of the picture's width.
+    Disparity is the distance between the eyes over that of an object, in radians, if the lens is known; otherwise the
+    object's shift as a share of the picture's width.
 
     Args:
-        lens: Projection of both eyes' pictures; None takes things to move along rows alone.
+        lens: Projection of both eyes' pictures; None assumes that objects shift along rows only.
         size: (height, width) of the pictures.
-        most: Largest disparity that will be asked for.
+        most: Largest disparity that will be used.
 
     Returns:
-        float32 [2, 6, h, w], as ``gpu.kernels.stereo_match`` takes them, the left eye's first; and float32 [2, h, w]:
-        1 where the other eye shows the sample's thing at every disparity up to ``most``, else 0, and the curve too.
+        float32 [2, 6, h, w], for ``gpu.kernels.stereo_match``, the left eye's first; and float32 [2, h, w]: 1 where
+        the other eye shows the sample's object at every disparity up to ``most``; elsewhere 0, as is the curve.
     """
     height, width = size
     curves = np.zeros((2, 6, height, width), np.float32)

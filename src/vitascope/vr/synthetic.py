@@ -1,8 +1,8 @@
-"""Synthetic VR video with exact truth: flat figures before a surround, seen by one eye or two through any lens.
+"""Synthetic VR video with exact truth: flat figures in front of a surround, seen by one eye or two through any lens.
 
-A figure is a picture that stands somewhere in the world and faces the viewer's head. Each sample of an eye sends out
-rays, which meet the figures' planes and the surround; so alpha and depth are known. Directions and lenses are those of
-``projection``; lengths are metres.
+A figure is a picture that stands somewhere in the world and faces the viewer's head. Rays are cast from each sample
+of an eye to the figures' planes and the surround, so alpha and depth are known. Directions and lenses are those of
+``projection``; lengths are in metres.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Position of a figure's centre, as seen from between the eyes.
+    """Position of a figure's centre, seen from the point between the eyes.
 
     Raises:
-        ValueError: A distance that is not positive.
+        ValueError: The distance is not positive.
     """
 
     azimuth_degrees: float = 0.0
-    """To the right of straight ahead."""
+    """Degrees to the right of straight ahead."""
     elevation_degrees: float = 0.0
-    """Above the horizon."""
+    """Degrees above the horizon."""
     distance_m: float = 2.0
 
     def __post_init__(self) -> None:
@@ -50,7 +50,7 @@ class Figure:
     """A flat picture that faces the viewer.
 
     Raises:
-        ValueError: A picture that is not RGBA, or not exactly one height.
+        ValueError: The picture is not RGBA, or not exactly one height is given.
     """
 
     rgba: Array
@@ -58,9 +58,9 @@ class Figure:
     place: Place | Callable[[float], Place] = Place()
     """Its position, or a function of the time in seconds."""
     height_m: float | None = None
-    """Height of the whole picture; its width follows from the picture's shape."""
+    """Height of the whole picture; the width follows from its shape."""
     height_degrees: float | None = None
-    """The angle that the picture's height fills, at any distance; instead of ``height_m``."""
+    """Angle spanned by the picture's height, at any distance; instead of ``height_m``."""
 
     def __post_init__(self) -> None:
         """Check picture and height."""
@@ -69,17 +69,17 @@ class Figure:
                 f"a figure's picture has the shape {self.rgba.shape}: expected [height, width, 4]"
             )
         if (self.height_m is None) == (self.height_degrees is None):
-            raise ValueError("a figure has one height: height_m or height_degrees")
+            raise ValueError("a figure must have one height: height_m or height_degrees")
 
     def place_at(self, time_seconds: float) -> Place:
-        """Its position at that time."""
+        """Its position at a time."""
         return self.place(time_seconds) if callable(self.place) else self.place
 
     def height_m_at(self, distance_m: float) -> float:
-        """Its height when it stands so far away."""
+        """Its height when it stands at this distance."""
         if self.height_m is not None:
             return self.height_m
-        assert self.height_degrees is not None  # __post_init__ let one of them through
+        assert self.height_degrees is not None  # __post_init__ ensures one of them
         return 2 * distance_m * math.tan(math.radians(self.height_degrees) / 2)
 
 
@@ -90,7 +90,7 @@ def drift(
     elevation_degrees_per_second: float = 0.0,
     distance_m_per_second: float = 0.0,
 ) -> Callable[[float], Place]:
-    """A path of constant speed, as ``Figure.place`` takes it."""
+    """A path of constant speed, for ``Figure.place``."""
 
     def place(time_seconds: float) -> Place:
         return Place(
@@ -107,13 +107,13 @@ class Surround:
     """The background behind all figures.
 
     Raises:
-        ValueError: A picture that is not RGB.
+        ValueError: The picture is not RGB.
     """
 
     rgb: npt.NDArray[np.uint8]
     """uint8 [h, w, 3]: the whole sphere, equirectangular, straight ahead in the middle."""
     radius_m: float = math.inf
-    """Radius of the sphere around the viewer's head that it is painted on."""
+    """Radius of the sphere that carries the picture, around the viewer's head."""
 
     def __post_init__(self) -> None:
         """Check the picture."""
@@ -133,16 +133,16 @@ class Camera:
     layout: StereoLayout = StereoLayout.SIDE_BY_SIDE
     eye_distance_m: float = 0.064
     samples: int = 2
-    """Rays along each side of a pixel; their mean is the pixel."""
+    """Rays along each side of a pixel; the pixel is their mean."""
 
     @property
     def regions(self) -> list[Region]:
-        """Where each eye lies in the frame, the left one first."""
+        """The eyes' regions in the frame, the left one first."""
         return eye_regions(self.size[1], self.size[0], self.layout)
 
     @property
     def eyes(self) -> list[npt.NDArray[np.float64]]:
-        """Where each eye is, float64 [3] in metres, the left one first; mono is between them."""
+        """The eyes' positions, float64 [3] in metres, the left one first; a mono camera is between them."""
         if self.layout is StereoLayout.MONO:
             return [np.zeros(3)]
         return [np.array([side * self.eye_distance_m / 2, 0.0, 0.0]) for side in (-1, 1)]
@@ -150,7 +150,7 @@ class Camera:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scene:
-    """Figures, their surroundings, and the camera."""
+    """Figures, their surround, and the camera."""
 
     figures: tuple[Figure, ...]
     surround: Surround | None = None
@@ -160,24 +160,25 @@ class Scene:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """A frame and its truth; everything 0 where the lens shows nothing."""
+    """A frame and its truth; all 0 where the lens shows nothing."""
 
     rgb: npt.NDArray[np.uint8]
     """[H, W, 3]."""
     alpha: npt.NDArray[np.float32]
     """[H, W], 0..1: of all figures together."""
     depth_m: npt.NDArray[np.float32]
-    """[H, W]: distance from the eye to the nearest figure that shows in the pixel, else to the surround (infinity)."""
+    """[H, W]: distance from the eye to the nearest figure visible in the pixel, otherwise to the surround
+    (infinity)."""
 
 
 def render(scene: Scene, time_seconds: float = 0.0) -> View:
-    """Paint a frame and its truth.
+    """Render a frame and its truth.
 
-    Figures hide one another by the distance of their centres: planes that cut through each other are not told apart.
+    Figures cover each other in the order of their centres' distances; intersecting planes are not resolved.
 
     Args:
-        scene: What there is to see, and who looks.
-        time_seconds: When.
+        scene: The scene to render, with its camera.
+        time_seconds: Time in the scene.
     """
     camera = scene.camera
     view = View(
@@ -202,7 +203,7 @@ def render(scene: Scene, time_seconds: float = 0.0) -> View:
 
 
 def clip(scene: Scene, *, frame_rate: Fraction, frame_count: int) -> Iterator[View]:
-    """The frames of a video of the scene, from time 0 on."""
+    """Render the frames of a video of the scene, from time 0 on."""
     for index in range(frame_count):
         yield render(scene, float(index / frame_rate))
 
@@ -210,21 +211,21 @@ def clip(scene: Scene, *, frame_rate: Fraction, frame_count: int) -> Iterator[Vi
 def stereo_map(
     camera: Camera, depth_m: npt.NDArray[np.float32], *, eye: int = 0
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """For each sample of one eye, its place in the other eye.
+    """For each sample of one eye, its position in the other eye.
 
     Args:
-        camera: Of two eyes.
+        camera: A camera with two eyes.
         depth_m: float32 [h, w] of this eye.
-        eye: 0 is the left one, 1 the right one.
+        eye: 0 for the left eye, 1 for the right one.
 
     Returns:
-        map_x and map_y, float32 [h, w], in the other eye's samples, as ``gpu.kernels.remap`` takes them; ``OUTSIDE``
-        where it does not look.
+        map_x and map_y, float32 [h, w], in the other eye's samples, for ``gpu.kernels.remap``; ``OUTSIDE`` where that
+        eye does not look.
     """
     height, width = depth_m.shape
     rays = _rays(camera.lens, (height, width), range(height), 1)
     here, there = camera.eyes[eye], camera.eyes[1 - eye]
-    # Per metre of depth, so that infinity is a direction like any other.
+    # per metre of depth, so that infinity is a direction like any other
     seen = rays + ((here - there)[:, None, None] / np.maximum(depth_m, 1e-6))
     with np.errstate(invalid="ignore"):
         places = camera.lens.project(seen)
@@ -237,25 +238,25 @@ def stereo_map(
 
 
 def eye_disagreement(alpha: npt.NDArray[np.float32], truth: View, camera: Camera) -> float:
-    """The difference of the eyes' mattes along the figures' outlines, after aligning the outlines.
+    """Measure how the eyes' mattes differ along the figures' outlines, after aligning the outlines.
 
-    The mean of the absolute difference between one eye's alpha and the other eye's, read where it shows the same part
-    of the figure. Only edges count: elsewhere any two mattes agree. Samples of equirectangular eyes count by the area
-    that they show: a row at a pole shows one place. Truth itself is not at 0, because reading between samples blurs:
-    measure it, too.
+    It is the mean absolute difference between one eye's alpha and the other eye's, read where it shows the same part
+    of the figure. Only edges count, since elsewhere any two mattes agree. Samples of equirectangular eyes are
+    weighted by the area that they show: a row at a pole shows a single point. Even the truth does not reach 0,
+    because interpolation blurs, so measure it as well.
 
     Args:
         alpha: float32 [H, W], 0..1: mattes of both eyes, in place.
         truth: The frame that was matted.
-        camera: What made it.
+        camera: The camera that rendered it.
 
     Returns:
-        0..1; NaN where no outline is seen by both eyes.
+        0..1; NaN if no outline is visible to both eyes.
     """
     parts, eyes = camera.regions, camera.eyes
-    reach = max(round(parts[0].height / 100), 1)  # samples on either side of the outline that count
+    reach = max(round(parts[0].height / 100), 1)  # number of samples on either side of the outline that count
     window = np.ones((2 * reach + 1, 2 * reach + 1), np.uint8)
-    # Outside its outline, too, a figure's matte lies at the figure's depth.
+    # Just outside its outline, too, a figure's matte is at the figure's depth.
     depths = [
         _carried_outwards(truth.depth_m[part.rows, part.columns], truth.alpha[part.rows, part.columns] > 0)
         for part in parts
@@ -284,7 +285,7 @@ def eye_disagreement(alpha: npt.NDArray[np.float32], truth: View, camera: Camera
 
 
 def _carried_outwards(depth: npt.NDArray[np.float32], of_figures: npt.NDArray[np.bool_]) -> Array:
-    """Depth [h, w] in which what is not of a figure has the depth of the nearest sample that is; 0 without any."""
+    """Depth [h, w] in which samples outside figures have the depth of the nearest sample of one; 0 if there is none."""
     if not of_figures.any():
         return np.zeros_like(depth)
     _, nearest = cv2.distanceTransformWithLabels(
@@ -319,7 +320,7 @@ def person_picture(height: int = 512, *, seed: int = 0) -> npt.NDArray[np.uint8]
         distance = np.hypot((x - center_x) / radius_x, (y - center_y) / radius_y)
         outline = np.maximum(outline, (1 - distance) * min(radius_x, radius_y) * height)
     alpha = np.clip(outline + 0.5, 0, 1)
-    # Hair: from the crown outward ever fewer strands, each a ray of its own.
+    # hair: ever fewer strands outwards from the crown, each a separate ray
     head_x, head_y, radius_x, radius_y = _BODY[0]
     angle = np.arctan2(y - head_y, x - head_x)
     outward = np.hypot((x - head_x) / radius_x, (y - head_y) / radius_y)
@@ -349,10 +350,10 @@ def noise_surround(height: int = 1024) -> npt.NDArray[np.uint8]:
 
 
 _SAME_DEPTH = 0.05
-"""Share by which two eyes' depths of one thing may differ: samples of a slanted figure lie apart by less."""
+"""Share by which two eyes' depths of one object may differ; samples of a slanted figure differ by less."""
 
 _BAND_ROWS = 64
-"""Rows painted together: their rays stay in a core's cache."""
+"""Rows rendered together, so that their rays stay in a core's cache."""
 
 _BODY = (
     (0.25, 0.095, 0.055, 0.075),  # head, then neck, trunk, hips, arms, legs, feet: centre and radii
@@ -368,17 +369,17 @@ _BODY = (
 )
 
 _OCTAVES = (3, 12, 48, 192)
-"""Cells of noise on a diameter of the sphere."""
+"""Cells of noise across a diameter of the sphere."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Layer:
-    """Something to see from one eye."""
+    """Something visible from one eye."""
 
     picture: npt.NDArray[np.float32]
     """[h, w, 4], 0..1, premultiplied."""
     meet: Callable[[Array], tuple[Array, Array, Array]]
-    """From rays [3, ...] to x and y, in fractions of the picture, and the depth."""
+    """Turns rays [3, ...] into x and y, in fractions of the picture, and the depth."""
     is_figure: bool
 
 

@@ -185,7 +185,7 @@ def test_leaving(typed):
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("strt", "no command is called 'strt'; 'start' is one; help lists them"),
+        ("strt", "there is no command 'strt' (did you mean 'start'?); help lists them"),
         ("segment in.mp4 -o out.mp4", "this does the same: start INPUT -o OUT"),
         ("vitascope segment in.mp4", "this does the same: start INPUT -o OUT"),
         ("bench run", "type vitascope bench"),
@@ -199,8 +199,8 @@ def test_leaving(typed):
         ("stop 7", "there is no job 7"),
         ("stats 0", "there is no job 0"),
         ("report", "no job has ended yet"),
-        ("jobs now", "takes nothing more"),
-        ("watch 3", "takes nothing more"),
+        ("jobs now", "takes no further words"),
+        ("watch 3", "takes no further words"),
         ("config a b", "one word"),
         ("config zebra", "no setting has 'zebra'"),
         ("set", "a key and a value"),
@@ -222,5 +222,5 @@ def test_an_output_of_a_job_that_has_not_ended_is_taken(typed, tmp_path):
     long = write_clip(tmp_path / "long.mp4", frame_count=400)
     typed(f"start {long} -o out.mp4")
     told = typed(f"start {long} -o {tmp_path / 'out.mp4'}")
-    assert "a job that has not ended writes it" in told
+    assert "an unfinished job writes it" in told
     assert len(typed.console._jobs.jobs) == 1

@@ -142,9 +142,9 @@ def test_a_failure_is_kept_and_told(prompt, error):
     [
         ("press m", "no live animation runs"),
         ("restart", "no live animation runs"),
-        ("restart now", "takes nothing more"),
+        ("restart now", "takes no further words"),
         ("live", "has run yet"),
-        ("live on", "takes nothing more"),
+        ("live on", "takes no further words"),
         ("press", "usage: press KEYS"),
         ("press mz", "no key 'z'; keys are R performance report"),
         ("animate a.jpg -d talk.motion", "--sink; usage: animate PORTRAIT"),

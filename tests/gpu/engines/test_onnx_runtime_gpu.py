@@ -205,7 +205,7 @@ def test_arrays_that_cannot_be_bound_are_refused_before_their_address_is_used(us
     engine = OnnxRuntimeEngine(doubling, provider="cuda")
     wide = cupy.asarray(np.zeros((2, 6), np.float32))
     for x, complaint in (
-        (X, "host's memory"),
+        (X, "host memory"),
         (cupy.asarray(X.astype(np.float64)), "float64"),
         (cupy.asarray(np.zeros((2, 4), np.float32)), r"\[2, 4\]"),
         (wide[:, ::2], "C-contiguous"),

@@ -138,7 +138,7 @@ def test_disparities_of_fewer_samples_are_told_from_all_of_the_pictures():
     large = np.full((2, *SIZE), 4, np.float32)
     of_all, _ = match_eyes(pictures, flat_curves(), steps, radius=8, start=large)
     assert np.abs(found[0] - resized(of_all[:, None], size)[0, 0])[inside].max() < 0.1
-    with pytest.raises(ValueError, match="expected one size"):
+    with pytest.raises(ValueError, match="both sizes must be equal"):
         match_eyes(pictures, flat_curves(), STEPS, radius=4, size=size, is_mutual=True)
 
 

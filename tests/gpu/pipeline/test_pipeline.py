@@ -217,7 +217,7 @@ def test_drop_oldest_gives_a_slow_consumer_the_newest():
     assert (report.queues[0].count, report.queues[0].dropped) == (100, 96)
     assert report.queues[0].put_wait_seconds == 0
     assert report.bottleneck.stage == "show"
-    assert "96% of what camera gave was dropped" in report.bottleneck.evidence
+    assert "96% of the items from camera were dropped" in report.bottleneck.evidence
 
 
 def test_workers_run_at_once_and_keep_order_when_the_first_is_last():
@@ -303,10 +303,10 @@ def test_an_item_is_let_go_once_it_left():
     [
         ([], "begins with a Source"),
         ([Sink("k", int)], "begins with a Source"),
-        ([Source("a", []), Source("b", [])], "Source 'b' cannot stand there"),
-        ([Source("a", []), Sink("k", int), Map("m", int)], "Sink 'k' cannot stand there"),
-        ([Source("a", []), Map("a", int)], "a name of its own"),
-        ([Source("a", []), Stage("b"), Sink("k", int)], "Stage 'b' cannot stand there"),
+        ([Source("a", []), Source("b", [])], "Source 'b' is in the wrong place"),
+        ([Source("a", []), Sink("k", int), Map("m", int)], "Sink 'k' is in the wrong place"),
+        ([Source("a", []), Map("a", int)], "a unique name"),
+        ([Source("a", []), Stage("b"), Sink("k", int)], "Stage 'b' is in the wrong place"),
         ([Source("a", [], first_alone_until="b"), Sink("k", int)], "no stage 'b' follows 'a'"),
         ([Source("a", [], first_alone_until="a"), Sink("k", int)], "no stage 'a' follows 'a'"),
         (

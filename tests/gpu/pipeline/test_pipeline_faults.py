@@ -235,7 +235,7 @@ def test_a_thread_that_does_not_stop_is_reported_by_name():
         watched(Pipeline(stages, stop_timeout_seconds=1.0).run)  # the others end in less
     left_behind = caught.value.exceptions[1]
     assert isinstance(left_behind, VitascopeError)
-    assert "thread vitascope-infer did not stop within 1 s and was left behind" in str(left_behind)
+    assert "thread vitascope-infer did not stop within 1 s and was abandoned" in str(left_behind)
     assert left_behind.__notes__ == ["stage 'infer', item 1: 1"]
     stuck.set()
     eventually(lambda: our_threads() == [])

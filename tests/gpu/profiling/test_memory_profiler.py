@@ -190,7 +190,7 @@ def test_a_second_block_needs_another_one():
     memory = MemoryProfiler(device="cpu")
     with memory:
         memory.step()
-    with pytest.raises(UsageError, match="a MemoryProfiler looks at one block; make another one"), memory:
+    with pytest.raises(UsageError, match="a MemoryProfiler measures one block; create another one"), memory:
         pass
     assert memory.leaks() == []
 

@@ -217,7 +217,7 @@ def test_means_count_by_the_time_between_looks():
     assert load.gpu_percent == pytest.approx((10 + 150) / 4)
     assert load.memory_used_bytes_max == 5
     assert load.power_watts is None
-    with pytest.raises(ValueError, match="two samples"):
+    with pytest.raises(ValueError, match="at least two are needed"):
         summarise_samples(samples[:1])
 
 

@@ -136,7 +136,7 @@ def test_closing_wakes_whoever_waits() -> None:
 
 @pytest.mark.parametrize("source", [77, "/dev/no-such-camera"])
 def test_opencv_refuses_what_is_not_there(source: int | str, capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(InputError, match="cannot be opened: it is not there"):
+    with pytest.raises(InputError, match="cannot be opened: it does not exist"):
         open_capture(source)
     assert capfd.readouterr() == ("", "")
 
@@ -150,7 +150,7 @@ def test_an_address_that_is_not_there_is_refused_without_a_word_of_ffmpegs() -> 
         "except InputError as error: print(error)\n"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    said = "rtsp://127.0.0.1:1/none cannot be opened: it is not there, or another program uses it\n"
+    said = "rtsp://127.0.0.1:1/none cannot be opened: it does not exist, or another program uses it\n"
     assert (ended.stdout, ended.stderr) == (said, "")
 
 

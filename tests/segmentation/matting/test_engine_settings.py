@@ -192,7 +192,7 @@ def test_a_file_of_ones_own_is_no_pytorch_network(trt, tmp_path):
 
 
 def test_what_became_of_kept_engines_is_told_with_the_reasons(trt, monkeypatch, tmp_path):
-    line = "the kept engine was built by TensorRT 10.9.0; rebuilt by 11.4.0"
+    line = "the stored engine was built by TensorRT 10.9.0; rebuilt by 11.4.0"
     scripted = BrightnessNetwork()
     scripted.notes = (line, line)
     for module, name in ((networks, "choose_engine"), (custom, "choose_custom_network")):

@@ -113,7 +113,7 @@ def test_any_bit_that_is_wrong_is_noticed(tmp_path_factory, at, bit):
     content[int(at * len(content))] ^= 1 << bit
     path.write_bytes(content)
     assert not file.is_whole(made_by=MADE_BY)
-    with pytest.raises(OutputError, match=r"1\.stretch: it is damaged"):
+    with pytest.raises(OutputError, match=r"1\.stretch: the file is damaged"):
         list(file.encoded())
 
 
@@ -121,5 +121,5 @@ def test_any_bit_that_is_wrong_is_noticed(tmp_path_factory, at, bit):
 def test_a_file_that_is_cut_short_is_noticed(tmp_path, left):
     file = written(tmp_path / "1.stretch", [Encoded((b"sets",), (), ())])
     file.path.write_bytes(file.path.read_bytes()[:left])
-    with pytest.raises(OutputError, match=r"1\.stretch: it is damaged"):
+    with pytest.raises(OutputError, match=r"1\.stretch: the file is damaged"):
         list(file.encoded())

@@ -88,7 +88,7 @@ def test_each_target_shows_the_scene(tmp_path, layout, target):
     )  # fmt: skip
     wanted = VideoSettings(stereo=layout, projection=Projection.EQUIRECTANGULAR)
     if target == "equirect360":
-        with pytest.raises(UsageError, match="is equirect360 already"):
+        with pytest.raises(UsageError, match="is already equirect360"):
             convert(source, None, target, wanted=wanted)
         return
     report = convert(source, tmp_path / "made.mkv", target, wanted=wanted, codec="ffv1")
@@ -315,8 +315,8 @@ def test_names(tmp_path):
 @pytest.mark.parametrize(
     ("name", "options", "said"),
     [
-        ("a_LR_180.mp4", {"target": "equirect180"}, r"is equirect180 already \(file name \(180\)\)"),
-        ("a_FISHEYE190_alpha.mp4", {}, "is packed alpha: its mattes lie in the corners"),
+        ("a_LR_180.mp4", {"target": "equirect180"}, r"is already equirect180 \(file name \(180\)\)"),
+        ("a_FISHEYE190_alpha.mp4", {}, "is packed alpha, whose mattes lie in the corners"),
         ("a_mono.mp4", {}, "is taken for a flat picture, and its field of view is unknown"),
         ("a_mono.mp4", {"target": "flat"}, "is flat already, and its field"),
         (

@@ -109,7 +109,7 @@ def test_packed_alpha_without_a_name_is_unpacked_too(packed):
 def test_what_holds_no_mattes_is_refused(tmp_path):
     film = write_clip(tmp_path / "a_LR_180.mp4", width=2 * SIDE, height=SIDE, frame_count=2)
     with pytest.raises(
-        UsageError, match=r"is no packed alpha, but side-by-side .*: there is nothing to unpack"
+        UsageError, match=r"is not packed alpha, but side-by-side .*; there is nothing to unpack"
     ):
         convert(film, None, "fisheye190", unpack="key")
     narrow = write_clip(tmp_path / "a_FISHEYE190_alpha.mp4", width=96, height=64, frame_count=2)

@@ -188,7 +188,7 @@ def test_another_shape_or_a_flat_matte_is_refused(runs, tmp_path):
     video = write_clip(tmp_path / "wide.mp4", width=96, height=64, frame_count=1)
     with pytest.raises(UsageError, match="cannot be two fisheye eyes"):
         verify(video)
-    with pytest.raises(UsageError, match="--stereo and --projection say"):
+    with pytest.raises(UsageError, match="--stereo and --projection set"):
         verify(runs[0], matte=video)
 
 

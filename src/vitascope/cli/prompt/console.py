@@ -1,4 +1,4 @@
-"""The prompt of ``vitascope interactive``: a line of input is a command; jobs run meanwhile."""
+"""The prompt of ``vitascope interactive``: each line is a command; jobs run meanwhile."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from vitascope.segmentation.report import summarise
 
 
 class WordParser(argparse.ArgumentParser):
-    """Raises instead of leaving the program."""
+    """A parser that raises instead of ending the program."""
 
     def __init__(self, usage: str) -> None:
         super().__init__(prog="", usage=usage, add_help=False, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong.
+        """Report an error.
 
         Raises:
             UsageError: Always.
@@ -45,7 +45,7 @@ class WordParser(argparse.ArgumentParser):
 
 
 def words_of(line: str) -> list[str]:
-    """The words of a line; quotes hold words together, ``#`` begins a comment.
+    """Split a line into words; quotes hold words together, ``#`` begins a comment.
 
     Raises:
         UsageError: A quote is not closed.
@@ -57,7 +57,7 @@ def words_of(line: str) -> list[str]:
 
 
 def key_and_value(words: list[str]) -> tuple[str, str]:
-    """``key value`` or ``key=value``; empty where something is missing."""
+    """Read ``key value`` or ``key=value``; missing parts are empty."""
     if "=" in " ".join(words[:1]):
         key, _, value = " ".join(words).partition("=")
         return key, value
@@ -71,47 +71,47 @@ def _refuse_existing(existing: Sequence[Path], overwrite: bool) -> None:
 
 _ENDS = ("quit", "exit", "q")
 _MEANT = {"segment": "start INPUT -o OUT", "doctor": "hardware", "run": "start INPUT -o OUT", "ls": "jobs"}
-"""Words that are typed here by mistake, and what does the same here."""
+"""Words typed here by mistake, with the equivalent here."""
 _ELSEWHERE = ("bench", "cache", "models", "optimize", "profile")
 """Commands of ``vitascope`` that the prompt does not have."""
 _ANIMATE = "animate PORTRAIT -d DRIVER --sink SINK… [--record FILE] [--duration SECONDS] [-y]"
 HELP = {
-    "start INPUT… -o OUT [-r] [-y]": "segment videos with the settings as they are now; one after another.",
+    "start INPUT… -o OUT [-r] [-y]": "segment videos with the current settings; one after another.",
     "stop [N | all | live]": "end a job, or the one that runs (what was written stays as a .part file), or the live "
     "animation (its files are completed).",
-    "jobs": "all jobs, and how far they are.",
-    "stats [N]": "speed, delay and load of the job that runs, of CPU and GPU.",
-    "watch": "stats, drawn anew until all jobs have ended; Ctrl-C ends it, and no job.",
-    "report [N]": "what came of a job, or of the last one that ended.",
+    "jobs": "all jobs and their progress.",
+    "stats [N]": "speed and latency of the running job, load of CPU and GPU.",
+    "watch": "stats, refreshed until all jobs have ended; Ctrl-C only ends the display.",
+    "report [N]": "the result of a job, or of the last one that ended.",
     "wait": "until all jobs and the live animation have ended.",
     "hardware": "what this machine can do.",
     "animate …": f"{_ANIMATE.removeprefix('animate ')}: live, with the settings as they are now.",
     "press KEYS": "what the keys of a live animation do, such as: press m+; press ? lists them.",
-    "restart": "try the sinks of the live animation that failed again; the others go on.",
-    "live": "how the live animation does.",
+    "restart": "retry the failed sinks of the live animation; the others continue.",
+    "live": "the state of the live animation.",
     "config [WORD]": "all settings, or those whose keys have the word in them.",
-    "set KEY VALUE": "a setting of the jobs that are started from now on; profile is one, too.",
-    "unset KEY": "back to what the profile and the files say.",
+    "set KEY VALUE": "a setting for jobs started from now on; also profile.",
+    "unset KEY": "back to the value from the profile and files.",
     "help": "this list.",
-    "quit": "leave; jobs that have not ended are stopped.",
+    "quit": "leave; unfinished jobs are stopped.",
 }
 
 
 class CommandConsole:
-    """Does what is typed at the prompt.
+    """Executes the commands typed at the prompt.
 
     Args:
-        jobs: Where jobs go.
-        page: Where answers go.
-        profile: Profile of the settings to begin with.
+        jobs: The line of jobs.
+        page: Where answers are printed.
+        profile: Profile of the initial settings.
         files: Settings files.
         assignments: ``key=value``.
-        hardware: Tells what the machine can do.
+        hardware: Describes what the machine can do.
         sampler: Measures CPU and GPU; started. None leaves them out of ``stats``.
-        live: For live animation.
+        live: Runs live animations.
 
     Raises:
-        ConfigError: The settings to begin with are wrong.
+        ConfigError: The initial settings are wrong.
     """
 
     def __init__(
@@ -156,15 +156,15 @@ class CommandConsole:
             "unset": self._unset,
         }
         self.first_error: VitascopeError | None = None
-        """The first error of the commands so far; None when all were understood and done."""
+        """The first error of the commands so far; None if all succeeded."""
 
     def handle(self, line: str) -> bool:
-        """Do what a line says; errors are printed. False when it says to quit."""
+        """Execute a line; errors are printed. False means quit."""
         try:
             words = words_of(line)
             if not words:
                 return True
-            if words[0] == "vitascope" and len(words) > 1:  # as in a shell
+            if words[0] == "vitascope" and len(words) > 1:  # typed as in a shell
                 words = words[1:]
             if words[0] in _ENDS:
                 return False
@@ -174,7 +174,7 @@ class CommandConsole:
         return True
 
     def do(self, words: Sequence[str]) -> None:
-        """Do one command.
+        """Execute one command.
 
         Raises:
             UsageError: There is no such command, or its words are wrong.
@@ -185,12 +185,12 @@ class CommandConsole:
         elif name not in self._alone:
             raise self._unknown(name)
         elif rest:
-            raise UsageError(f"{name} takes nothing more, not {rest[0]!r}")
+            raise UsageError(f"{name} takes no further words, not {rest[0]!r}")
         else:
             self._alone[name]()
 
     def tell(self, job: Job) -> None:
-        """Say that a job ended; callable from any thread."""
+        """Report that a job ended; callable from any thread."""
         self._page.print(Text(on_one_line(f"job {job.number} {_ending(job)}")))
 
     # --- commands ---------------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ class CommandConsole:
         for plan in planned:
             for _, path in plan.outputs:
                 if path.absolute() in claimed:
-                    raise UsageError(f"{path}: a job that has not ended writes it; choose another file")
+                    raise UsageError(f"{path}: an unfinished job writes it; choose another file")
         _refuse_existing([path for plan in planned for path in plan.existing()], given.overwrite)
         for plan in planned:
             job = self._jobs.start(plan, self._loaded)
@@ -250,10 +250,10 @@ class CommandConsole:
     def _report(self, words: list[str]) -> None:
         ended = [job for job in self._jobs.jobs if job.has_ended]
         if not words and not ended:
-            raise UsageError("no job has ended yet; stats tells how far one is")
+            raise UsageError("no job has ended yet; stats shows the progress")
         job = self._numbered(words, "report [N]") if words else ended[-1]
         if not job.has_ended:
-            raise UsageError(f"job {job.number} is {job.state}; stats tells how far it is")
+            raise UsageError(f"job {job.number} is {job.state}; stats shows its progress")
         lines = [f"job {job.number} {_ending(job)}"] if job.report is None else summarise(job.report)
         self._page.print(Text("\n".join(map(on_one_line, lines))))
 
@@ -264,7 +264,7 @@ class CommandConsole:
             live.update(self._stats_now(), refresh=True)
 
     def _wait(self) -> None:
-        while not self._jobs.wait(timeout_seconds=0.5):  # in slices: Ctrl-C must get through on every system
+        while not self._jobs.wait(timeout_seconds=0.5):  # in slices, for Ctrl-C on every system
             pass
         while not self._live.wait(timeout_seconds=0.5):
             pass
@@ -358,11 +358,11 @@ class CommandConsole:
         elif name in _ELSEWHERE:
             hint = f" here: leave with quit, or open another terminal, and type vitascope {name}"
         elif near := difflib.get_close_matches(name, [*self._with_words, *self._alone, *_ENDS], n=1):
-            hint = f"; {near[0]!r} is one"
-        return UsageError(f"no command is called {name!r}{hint}; help lists them")
+            hint = f" (did you mean {near[0]!r}?)"
+        return UsageError(f"there is no command {name!r}{hint}; help lists them")
 
     def _adopt(self, profile: str | None, assignments: Sequence[str]) -> None:
-        """Take other settings, when they are valid."""
+        """Adopt other settings, if they are valid."""
         self._loaded = self._load(profile, assignments)
         self._profile, self._assignments = profile, list(assignments)
 

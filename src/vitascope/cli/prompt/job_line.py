@@ -29,19 +29,19 @@ class Job:
     number: int
     planned: PlannedVideo
     loaded: LoadedSettings
-    """As they were when it was started."""
+    """The settings at its start."""
     state: JobState = "waiting"
     report: SegmentReport | None = None
-    """Once it is done."""
+    """The report once it is done."""
     error: VitascopeError | None = None
-    """Why it failed."""
+    """The reason if it failed."""
     kept: str = ""
-    """The part of its output that was kept of a job that was stopped."""
+    """Part of the output kept when the job was stopped."""
     expected_frame_count: int | None = None
     run: Interruptible | None = field(default=None, repr=False)
-    """While it runs, once everything is open."""
+    """The run, once everything is open."""
     is_unwanted: bool = False
-    """True once somebody stopped it."""
+    """True once it was stopped by the user."""
 
     @property
     def has_ended(self) -> bool:
@@ -52,12 +52,12 @@ class Job:
 class JobLine:
     """Runs jobs one after another on its own thread. A context manager; leaving it stops unfinished jobs.
 
-    One at a time, because a single job keeps the whole machine busy, and two would need the memory of two. The network
-    stays open from job to job while the settings are the same.
+    Jobs run one at a time, because one keeps the whole machine busy and two would need twice the memory. The network
+    stays open between jobs with the same settings.
 
     Args:
-        on_end: Called with each job that ended: from that thread, or by whoever stopped one that had not begun.
-        metrics: Fed with the jobs.
+        on_end: Called with each ended job: from that thread, or by the caller of ``stop`` if it had not started.
+        metrics: Metrics that follow the jobs.
     """
 
     def __init__(
@@ -73,12 +73,12 @@ class JobLine:
         self._thread = threading.Thread(target=self._work, name="vitascope-jobs", daemon=True)
 
     def __enter__(self) -> Self:
-        """Begin to work."""
+        """Start working."""
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop what is not done, and wait for it."""
+        """Stop unfinished jobs, and wait for them."""
         with self._changed:
             self._is_closing = True
             jobs = list(self._jobs)
@@ -90,12 +90,12 @@ class JobLine:
 
     @property
     def jobs(self) -> list[Job]:
-        """All of them, in the order in which they came."""
+        """All jobs in the order in which they were added."""
         with self._changed:
             return list(self._jobs)
 
     def start(self, planned: PlannedVideo, loaded: LoadedSettings) -> Job:
-        """Put a video at the end of the line."""
+        """Append a video to the line."""
         with self._changed:
             job = Job(len(self._jobs) + 1, planned, loaded)
             self._jobs.append(job)
@@ -117,7 +117,7 @@ class JobLine:
             self._on_end(job)
 
     def wait(self, *, timeout_seconds: float | None = None) -> bool:
-        """Wait until every job has ended; False when that takes longer."""
+        """Wait until every job has ended; False after the timeout."""
         with self._changed:
             return self._changed.wait_for(
                 lambda: all(job.has_ended for job in self._jobs), timeout=timeout_seconds
@@ -133,7 +133,7 @@ class JobLine:
             self._close_segmenter()
 
     def _next(self) -> Job | None:
-        """The next job; None when there will be none. Frees the network before a wait."""
+        """The next job; None at the end. Frees the network before waiting."""
         with self._changed:
             waiting = self._first_waiting()
             if waiting is None and not self._is_closing:
@@ -160,10 +160,10 @@ class JobLine:
             )
         except VitascopeError as failure:
             error = failure
-        except Exception as failure:  # a fault of ours: it ends this job, not those behind it
+        except Exception as failure:  # a bug, which must not end the jobs behind it
             error = VitascopeError(f"{type(failure).__name__}: {failure}")
             error.__cause__ = failure
-        except KeyboardInterrupt as interrupt:  # what ``interrupt`` makes of a run
+        except KeyboardInterrupt as interrupt:  # raised in a run by ``interrupt``
             kept = str(interrupt)
         state: Literal["done", "failed", "stopped"]
         state = "done" if report is not None else "stopped" if error is None else "failed"
@@ -212,8 +212,8 @@ def stats_table(job: Job | None, *, sample: UtilisationSample | None) -> Table:
     """Make a table of a job's speed and of the load of the machine.
 
     Args:
-        job: None when there is none to speak of.
-        sample: The last look at CPU and GPU.
+        job: The job; None if there is none.
+        sample: The latest sample of CPU and GPU.
     """
     rows = [("job", "none runs")] if job is None else _of_job(job)
     return facts([*rows, *([] if sample is None else _of_machine(sample))])
@@ -275,7 +275,7 @@ def _of_machine(sample: UtilisationSample) -> list[tuple[str, str]]:
 def _pipeline(job: Job) -> PipelineReport | None:
     if job.report is not None:
         return job.report.pipeline
-    run = job.run  # taken once: the job may end between two looks
+    run = job.run  # read once, because the job may end at any time
     return None if run is None else run.snapshot()
 
 

@@ -1,4 +1,4 @@
-"""One live animation on a thread of its own, while the program does something else."""
+"""A live animation on its own thread, so that the program can do something else."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class LiveRun:
     """Runs at most one live animation at a time. A context manager; leaving it stops the animation.
 
     Args:
-        store: Where the tracker's model lies, or is fetched to.
-        on_message: Called from any thread with one line that the user should see at once.
-        on_report: Called with a report when one was requested.
-        on_end: Called when an animation ended.
-        on_session: Given each session before it runs.
+        store: Store of the tracker's model, which is fetched if missing.
+        on_message: Called from any thread with a line for the user to see at once.
+        on_report: Called with a report that was requested.
+        on_end: Called when an animation has ended.
+        on_session: Called with each session before it runs.
     """
 
     def __init__(
@@ -45,13 +45,13 @@ class LiveRun:
         self._is_unwanted = False
         self._thread: threading.Thread | None = None
         self.report: LiveReport | None = None
-        """The report of the last run that ended as it should."""
+        """Report of the last run that ended normally."""
         self.error: VitascopeError | None = None
-        """Why the last one failed."""
+        """The reason if the last one failed."""
 
     @property
     def is_running(self) -> bool:
-        """True from ``start`` until it ended."""
+        """True from ``start`` until the animation has ended."""
         return self._thread is not None and self._thread.is_alive()
 
     def start(
@@ -64,10 +64,10 @@ class LiveRun:
         record: Path | None = None,
         seconds: float | None = None,
     ) -> None:
-        """Begin to animate; returns at once. Arguments as of ``animate_live``.
+        """Start an animation; returns at once. Arguments are those of ``animate_live``.
 
         Raises:
-            UsageError: One runs already.
+            UsageError: An animation is running already.
         """
         if self.is_running:
             raise UsageError("a live animation runs already; stop live ends it")
@@ -81,18 +81,18 @@ class LiveRun:
         self._thread.start()
 
     def press(self, key: str) -> bool:
-        """Do what a key of ``animate`` does; False when it stands for nothing.
+        """Execute a key of ``animate``; False if the key has no function.
 
         Raises:
-            UsageError: No animation runs.
+            UsageError: No animation is running.
         """
         return self.running_session().controls.press(key)
 
     def running_session(self) -> LiveSession:
-        """The session that runs.
+        """The running session.
 
         Raises:
-            UsageError: None does, or it is not open yet.
+            UsageError: No animation is running, or it is not open yet.
         """
         session = self._session
         if not self.is_running:
@@ -103,7 +103,7 @@ class LiveRun:
 
     @property
     def failure(self) -> VitascopeError | None:
-        """Why the last animation failed, whole or in one of its sinks; None when it did not."""
+        """Why the last animation, or one of its sinks, failed; None if it did not."""
         if self.error is not None or self.report is None:
             return self.error
         return OutputError(self.report.failure) if self.report.failure is not None else None
@@ -124,7 +124,7 @@ class LiveRun:
                 self._session.stop()
 
     def wait(self, *, timeout_seconds: float) -> bool:
-        """Wait until no animation runs; False when that takes longer."""
+        """Wait until no animation runs; False after the timeout."""
         if self._thread is not None:
             self._thread.join(timeout_seconds)
         return not self.is_running
@@ -153,7 +153,7 @@ class LiveRun:
             )
         except VitascopeError as failure:
             self.error = failure
-        except Exception as failure:  # a fault of ours ends this animation, not the prompt
+        except Exception as failure:  # a bug, which ends this animation, not the prompt
             self.error = VitascopeError(f"{type(failure).__name__}: {failure}")
             self.error.__cause__ = failure
         finally:
@@ -165,15 +165,15 @@ class LiveRun:
             self._on_session(session)
         with self._lock:
             self._session = session
-            if self._is_unwanted:  # stopped while it was opened
+            if self._is_unwanted:  # stopped while opening
                 session.stop()
 
     def __enter__(self) -> Self:
-        """Use as a context manager."""
+        """Enter the context."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop what runs, and wait for it."""
+        """Stop the animation, and wait for it."""
         self.stop()
-        while not self.wait(timeout_seconds=0.5):  # in slices: Ctrl-C must get through on every system
+        while not self.wait(timeout_seconds=0.5):  # in slices, so that Ctrl-C gets through on every system
             pass

@@ -1,7 +1,7 @@
 """Inference engines with a common interface.
 
-Those that need more than the base install (``torch_engine``, ``trt_plan``) are imported from their own modules. What
-users hold (``TensorRTEngine``, ``InductorEngine``, ``OnnxEngine``, ``open_engine``) is built on these, in
+Engines that need more than the base install (``torch_engine``, ``trt_plan``) are imported from their own modules. The
+classes for users (``TensorRTEngine``, ``InductorEngine``, ``OnnxEngine``, ``open_engine``) wrap these, in
 ``gpu/toolkit/engines``.
 """
 

@@ -18,8 +18,8 @@ Tensor = npt.NDArray[Any]
 """A dense array: NumPy on the CPU, CuPy on the GPU."""
 
 Precision = Literal["fp32", "tf32", "mixed", "fp16", "int8"]
-"""Arithmetic of a network: ``tf32`` is fp32 with 10-bit mantissas in products; ``mixed`` multiplies in fp16
-and keeps sensitive operations in fp32; ``int8`` is calibrated, with fp16 where int8 does not pay."""
+"""Arithmetic of a network: ``tf32`` is fp32 with 10-bit mantissas in products; ``mixed`` multiplies in fp16 and keeps
+sensitive operations in fp32; ``int8`` is calibrated, with fp16 where int8 is not worthwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ def require_gpu_inputs(spec: EngineSpec, inputs: Mapping[str, Tensor], *, label:
     for name, tensor in expected.items():
         array = inputs[name]
         if not is_on_gpu(array):
-            raise EngineError(f"{label}: input {name!r} lies in the host's memory, expected a CuPy array")
+            raise EngineError(f"{label}: input {name!r} is in host memory, expected a CuPy array")
         fits = len(array.shape) == len(tensor.shape) and all(
             not isinstance(side, int) or side == got
             for side, got in zip(tensor.shape, array.shape, strict=True)
@@ -224,7 +224,7 @@ def failure(error: Exception | str, *, label: str, what: str, on_gpu: bool = Tru
 def _free_memory() -> str:
     try:
         free, total = import_cupy().cuda.runtime.memGetInfo()
-    except Exception:  # only adds to a message; a broken CUDA context raises errors of many types
+    except Exception:  # the memory figures are optional; a broken CUDA context raises many types of errors
         return ""
     return f" ({free / 2**30:.1f} of {total / 2**30:.1f} GiB free)"
 

@@ -1,8 +1,8 @@
-"""ONNX Runtime, loaded on first use and with telemetry off.
+"""ONNX Runtime, loaded on first use and without telemetry.
 
-From 1.32 on, also on Linux, ONNX Runtime writes a device id and events into the user's cache folder and sends them to
-its vendor. The variable must be set before the library is loaded, so every module takes ``ort`` from here. Whoever sets
-``ORT_DISABLE_TELEMETRY=0`` has chosen otherwise.
+From 1.32 on, on Linux, too, ONNX Runtime writes a device ID and events into the user's cache folder and sends them to
+its vendor. The variable must be set before the library is loaded, so every module imports ``ort`` from here.
+``ORT_DISABLE_TELEMETRY=0`` in the environment keeps telemetry on.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 def _library() -> Any:
     library = import_module("onnxruntime")
     if os.environ["ORT_DISABLE_TELEMETRY"] != "0":
-        library.disable_telemetry_events()  # for a program that had loaded the library before us
+        library.disable_telemetry_events()  # another part of the program has already loaded the library
     return library
 
 
 class _OnFirstUse:
-    """The module ``onnxruntime``, loaded on first use: a run on fused kernels never needs it."""
+    """The module ``onnxruntime``, loaded on first use: runs on fused kernels never need it."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(_library(), name)

@@ -1,10 +1,10 @@
 """Serialised ONNX networks: read them, extract parts, and convert their arithmetic and sizes.
 
-TensorRT 11 has no precision switches: a network computes in the types that it is written in. So fp16 is a network of
-fp16 tensors, and int8 one with explicit quantise and dequantise operators; the same file then serves ONNX Runtime too.
-Inputs and outputs keep their types. NVIDIA's Model Optimizer (``nvidia-modelopt``) converts, called as NVIDIA documents
-it (0.47: ``modelopt.onnx.autocast``, ``modelopt.onnx.quantization``); contract tests exercise the calls, the package
-itself has not been run.
+TensorRT 11 has no precision switches: a network computes in the types in which it is written. So fp16 is a network
+with fp16 tensors, and int8 one with explicit quantise and dequantise operators, which ONNX Runtime can also run.
+Inputs and outputs keep their types. NVIDIA's Model Optimizer (``nvidia-modelopt``) converts, called as documented
+(0.47: ``modelopt.onnx.autocast``, ``modelopt.onnx.quantization``). Contract tests cover the calls; the package itself
+has not been run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import onnx
 
 _KEY = "vitascope.input_shapes"
-# Operators of ONNX, and of ONNX Runtime (com.microsoft), that quantisers write.
+# Operators of ONNX and of ONNX Runtime (com.microsoft) that quantisers write.
 _INTEGER_OPERATORS = frozenset({
     "ConvInteger", "DynamicQuantizeLinear", "DynamicQuantizeMatMul", "MatMulInteger",
     "MatMulIntegerToFloat", "QLinearConv", "QLinearMatMul", "QuantizeLinear",
@@ -33,10 +33,10 @@ _INTEGER_OPERATORS = frozenset({
 
 
 def load_network(source: Path | bytes) -> Any:
-    """The ``onnx.ModelProto`` of a file or of its bytes, with weights that a file keeps beside it.
+    """Load the ``onnx.ModelProto`` of a file or of serialised bytes, including weights stored beside the file.
 
     Raises:
-        EngineError: It cannot be read, or is no ONNX network.
+        EngineError: It cannot be read, or is not an ONNX network.
     """
     import onnx  # takes 0.1 s
 
@@ -50,21 +50,21 @@ def load_network(source: Path | bytes) -> Any:
 
 
 def read_network(source: Path | bytes) -> bytes:
-    """The serialised network of a file, whole.
+    """Read a file's network as serialised bytes, with all weights.
 
     Raises:
-        EngineError: As ``load_network``; or it passes the 2 GB that one message holds.
+        EngineError: As ``load_network``; or it exceeds the 2 GB of one message.
     """
     if isinstance(source, bytes):
         return source
     try:
         return bytes(load_network(source).SerializeToString())
     except ValueError as error:
-        raise EngineError(f"{source}: passes 2 GB with its weights, and cannot be one message") from error
+        raise EngineError(f"{source}: larger than 2 GB with its weights, the limit of one message") from error
 
 
 def with_kept_shapes(network: bytes, ranges: Mapping[str, ShapeRange]) -> bytes:
-    """The network with the sizes that it is meant for among its metadata."""
+    """The network, with the sizes it is meant for stored in its metadata."""
     if not ranges:
         return network
     model = load_network(network)
@@ -76,9 +76,9 @@ def with_kept_shapes(network: bytes, ranges: Mapping[str, ShapeRange]) -> bytes:
 
 
 def low_precision_of(network: bytes) -> Literal["int8", "fp16"] | None:
-    """The arithmetic of a network, from the types of its operators' inputs; None for FP32.
+    """The arithmetic of a network, by its operators' input types; None for FP32.
 
-    Weights that are merely kept small and widened before they are used (``Cast``, ``DequantizeLinear``) do not count.
+    Weights that are only stored small and widened before use (``Cast``, ``DequantizeLinear``) do not count.
     """
     from onnx import TensorProto
 
@@ -100,13 +100,13 @@ def low_precision_of(network: bytes) -> Literal["int8", "fp16"] | None:
 
 
 def kept_shapes(network: bytes) -> dict[str, ShapeRange]:
-    """Read the sizes that ``with_kept_shapes`` kept; empty if there are none."""
+    """Read the sizes stored by ``with_kept_shapes``; empty if there are none."""
     texts = [one.value for one in load_network(network).metadata_props if one.key == _KEY]
     return shapes_from_json(texts[0]) if texts else {}
 
 
 Calibration = Mapping[str, npt.NDArray[np.floating[Any]]]
-"""For each input, typical values (such as pictures) along the first axis."""
+"""Typical values for each input (such as pictures), along the first axis."""
 
 
 def with_precision(
@@ -119,10 +119,10 @@ def with_precision(
 
     Args:
         model: Path of an ``.onnx`` file, or its serialised bytes.
-        precision: ``mixed`` leaves in fp32 what the converter finds sensitive, ``fp16`` converts everything, ``int8``
-            quantises convolutions and matrix products and computes the rest in fp16. ``fp32`` and ``tf32`` are the
-            network as it is.
-        calibration: What an ``int8`` network is typically fed; its value ranges set the scales.
+        precision: ``mixed`` keeps operations in fp32 that the converter finds sensitive, ``fp16`` converts
+            everything, ``int8`` quantises convolutions and matrix products and computes the rest in fp16. ``fp32``
+            and ``tf32`` return the network unchanged.
+        calibration: For ``int8``: typical inputs, whose value ranges set the scales.
 
     Returns:
         The serialised network.
@@ -134,7 +134,7 @@ def with_precision(
     if precision in ("fp32", "tf32"):
         return _read(model) if isinstance(model, Path) else model
     if precision == "int8" and not calibration:
-        # Without data the converter calibrates on random numbers, and scales fit nothing.
+        # Without data, the converter calibrates on random numbers, and its scales are useless.
         raise EngineError(
             "an int8 network needs calibration data, a few dozen typical inputs: "
             "vitascope.gpu.ModelQuantizer.quantize_int8 makes one, and its file runs on every engine as it is"
@@ -155,7 +155,7 @@ def with_precision(
                 converted = converter.convert_to_f16(
                     onnx.load(str(source)), low_precision_type="fp16", keep_io_types=True
                 )
-        except Exception as error:  # the converter promises no error types
+        except Exception as error:  # the converter documents no error types
             raise EngineError(
                 f"the network cannot be converted to {precision}: {str(error).strip().partition(chr(10))[0]}"
             ) from error
@@ -201,7 +201,7 @@ def _quantized(converter: Any, source: Path, calibration: Calibration | None) ->
 
 
 def ancestors(graph: onnx.GraphProto, outputs: Sequence[str], *, stop: set[str]) -> list[onnx.NodeProto]:
-    """The nodes that the outputs depend on, in graph order, not looking behind the tensors in ``stop``."""
+    """The nodes that the outputs depend on, in graph order, stopping at the tensors in ``stop``."""
     producer = {name: node for node in graph.node for name in node.output}
     wanted: set[str] = set()
     pending = list(outputs)
@@ -217,7 +217,7 @@ def ancestors(graph: onnx.GraphProto, outputs: Sequence[str], *, stop: set[str])
 def sub_network(
     model: onnx.ModelProto, nodes: list[onnx.NodeProto], inputs: Sequence[str], outputs: Sequence[str]
 ) -> bytes:
-    """A stand-alone network of some of a model's nodes; tensors are float32 [N, C, H, W] of free sizes."""
+    """A stand-alone network of some nodes of a model; tensors are float32 [N, C, H, W] with free sizes."""
     from onnx import TensorProto, helper
 
     read = {name for node in nodes for name in node.input}

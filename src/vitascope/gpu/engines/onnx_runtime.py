@@ -6,9 +6,9 @@ other provider takes on the CPU. Here the requested provider runs, or opening fa
 On a GPU a session computes on the one stream it was opened with, from and to CuPy arrays. Events order other
 streams of callers before and behind it; the host does not wait.
 
-Only ``cpu`` has been run. ``cuda``, ``tensorrt`` and ``tensorrt-rtx`` are written from ONNX Runtime's documentation
-and exercised by contract tests; they have not yet run on a GPU. ``tensorrt-rtx`` is known to register on a Hopper GPU
-and to offer no device there.
+Only ``cpu`` has been run. ``cuda``, ``tensorrt`` and ``tensorrt-rtx`` follow ONNX Runtime's documentation and pass
+contract tests, but have not yet run on a GPU. ``tensorrt-rtx`` is known to register on a Hopper GPU, but to offer no
+device there.
 
 ONNX Runtime's own profile has the cost of each operator: one JSON file per session, in Chrome's trace format,
 with time, shapes and sizes: https://onnxruntime.ai/docs/performance/tune-performance/profiling-tools.html
@@ -186,8 +186,8 @@ _INSTALL: Mapping[Provider, str] = {
     "tensorrt": "pip uninstall onnxruntime && pip install onnxruntime-gpu tensorrt",
     "tensorrt-rtx": "pip install onnxruntime-ep-nv-tensorrt-rtx-cu13",
 }
-# ONNX Runtime's levels: 4 is fatal. Its errors reach us as exceptions; printing them too would break the
-# rule of one line on stderr per failure.
+# ONNX Runtime's log level 4 is fatal. Its errors are raised as exceptions; printing them as well would break the rule
+# of one line on stderr per failure.
 FATAL = 4
 
 
@@ -243,8 +243,7 @@ def open_session(source: str | bytes, request: SessionRequest, *, label: str) ->
     options.inter_op_num_threads = 1
     options.log_severity_level = FATAL
     options.use_deterministic_compute = request.deterministic
-    # Worker threads sleep instead of spinning while they wait, because decode and encode need the same
-    # cores.
+    # Worker threads sleep instead of spinning, because decoding and encoding need the same cores.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if request.provider == "cpu":
         _have_shared_scratch_memory()
@@ -258,7 +257,7 @@ def open_session(source: str | bytes, request: SessionRequest, *, label: str) ->
         options.add_provider_for_devices([_rtx_device(request, label)], _rtx_options(request))
         providers = None
     try:
-        # Without enable_fallback=0 a session whose provider fails prints a message and opens on the CPU.
+        # Without enable_fallback=0, a session whose provider fails prints a message and opens on the CPU.
         session = ort.InferenceSession(source, options, providers=providers, enable_fallback=0)
     except Exception as error:  # ONNX Runtime raises a dozen types whose only common base is Exception
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -298,7 +297,7 @@ def _cuda_options(request: SessionRequest) -> dict[str, str]:
         "user_compute_stream": str(request.stream),
         "use_tf32": _flag(request.allow_tf32),
         "cudnn_conv_algo_search": "EXHAUSTIVE" if request.cudnn_benchmark else "HEURISTIC",
-        # Under TensorRT the graph is captured by TensorRT's provider.
+        # With TensorRT, its own provider captures the graph.
         "enable_cuda_graph": _flag(request.cuda_graph and request.provider == "cuda"),
     }
 
@@ -401,7 +400,7 @@ def _require_provider(session: ort.InferenceSession, request: SessionRequest, la
             f"CUDA, cuDNN or TensorRT libraries that fit onnxruntime {ort.__version__} are missing"
         )
     if request.provider == "cpu" or not hasattr(session, "get_provider_graph_assignment_info"):
-        return  # before ONNX Runtime 1.24 a session does not report its providers' operators
+        return  # before ONNX Runtime 1.24, sessions do not report their providers' operators
     assigned = {part.ep_name for part in session.get_provider_graph_assignment_info()}
     if wanted not in assigned:
         raise EngineError(
@@ -410,7 +409,7 @@ def _require_provider(session: ort.InferenceSession, request: SessionRequest, la
         )
 
 
-# Every captured graph keeps its workspace; a stream needs one or two picture sizes.
+# Each captured graph keeps its workspace; a stream needs one or two picture sizes.
 _MOST_GRAPHS = 8
 _WITHOUT_GRAPH = "-1"
 

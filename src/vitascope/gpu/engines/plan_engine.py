@@ -5,8 +5,8 @@ weights, and launches them.
 
 A stored plan has the machine code of its kernels, their weights, and the launches as JSON.
 
-Its key is the kind of GPU, the compiler's version and the code that recorded it. A plan whose key or checksum
-differs is made again, with a note. Nothing is unpickled.
+Its key is the kind of GPU, the compiler's version and the code that recorded it. A plan with another key or checksum
+is rebuilt, with a note. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class PlanStore:
             weights = np.frombuffer(self._read(document["weights"], ".weights"), np.uint8)
             return StoredPlan(LaunchPlan.from_json(document, kernels), weights)
         except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-            self._on_note(f"{path.name} does not fit ({error}): rebuilt")
+            self._on_note(f"{path.name} does not match ({error}); rebuilt")
             return None
 
     def keep(self, sizes: Sequence[int], stored: StoredPlan) -> None:
@@ -113,11 +113,11 @@ class PlanStore:
             }
             write_atomically(path, json.dumps(document, separators=(",", ":")).encode())
         except OSError as error:
-            self._on_note(f"{path.name} cannot be kept: {error.strerror or error}")
+            self._on_note(f"{path.name} cannot be stored: {error.strerror or error}")
 
     def _require_key(self, document: Mapping[str, Any], sizes: Sequence[int]) -> None:
         if document["format"] != _FORMAT or document["key"] != [*self._key, *map(str, sizes)]:
-            raise ValueError("another network's, or another machine's")
+            raise ValueError("it belongs to another network or machine")
 
     def _path(self, sizes: Sequence[int]) -> Path | None:
         if self._folder is None:
@@ -242,7 +242,7 @@ class PlanEngine:
         with self._device, self._wrapped(sizes):
             plan = self._ready(tuple(sizes))
             stream = cupy.cuda.get_current_stream()
-            # Plans read and write fixed memory: a call on another stream begins after the previous one ends.
+            # Plans use fixed memory: a call on another stream begins after the previous one has ended.
             if self._last is not None and self._last[0] != stream.ptr:
                 stream.wait_event(self._last[1])
             results = plan(inputs, stream)
@@ -258,7 +258,7 @@ class PlanEngine:
             yield
         except VitascopeError:
             raise
-        except Exception as error:  # CuPy, the driver and Triton share no base
+        except Exception as error:  # CuPy, the driver and Triton have no common base
             shown = "x".join(map(str, sizes))
             raise failure(error, label=self._label, what=f"inference of {shown} failed") from error
 
@@ -282,11 +282,11 @@ class PlanEngine:
             if self._weights is None:
                 cupy = import_cupy()
                 self._weights = cupy.asarray(stored.weights)
-                cupy.cuda.get_current_stream().synchronize()  # the first call may come on another stream
+                cupy.cuda.get_current_stream().synchronize()  # the first call may use another stream
             plan = self._plans[sizes] = _ReadyPlan(stored.plan, self._weights)
         self._plans.move_to_end(sizes)
         if self._memory is None or self._memory.nbytes < plan.memory_bytes:
-            self._free(self._plans.values())  # each is recorded again when its turn comes
+            self._free(self._plans.values())  # each is recorded again when it is needed
             self._memory = None
             self._memory = import_cupy().empty(plan.memory_bytes, np.uint8)
         plan.work_in(self._memory)
@@ -295,7 +295,7 @@ class PlanEngine:
     def _free(self, plans: Iterable[_ReadyPlan]) -> None:
         """Release graphs."""
         with self._device, RECORDING:
-            self._device.synchronize()  # memory goes back to a pool that does not know the streams it is used on
+            self._device.synchronize()  # the memory returns to a pool that does not know which streams use it
             for plan in plans:
                 plan.close()
 
@@ -340,7 +340,7 @@ class _ReadyPlan:
                         arguments = (*map(value, launch.arguments), *[np.uint64(0)] * kernel.null_pointers)
                         function(launch.grid, (kernel.threads,), arguments, shared_mem=kernel.shared_bytes)
                 except BaseException:
-                    with suppress(Exception):  # until the recording ends, this thread may not even allocate
+                    with suppress(Exception):  # while recording, this thread may not even allocate
                         stream.end_capture()
                     raise
                 return stream.end_capture(), stream

@@ -36,7 +36,7 @@ Runner = Callable[[Arrays], Arrays]
 """Maps inputs to outputs, both in host memory."""
 
 _FORMAT = "vitascope-verdict-3"
-# Outputs that are almost zero everywhere have no scale of their own.
+# Outputs that are almost zero everywhere have no scale.
 _SMALLEST_SCALE = 1e-6
 
 
@@ -154,14 +154,14 @@ def kept_verdict(
     """
     if cache_dir is None:
         return decide()
-    about = {**about, "vitascope": __version__}  # an engine may run kernels of ours
+    about = {**about, "vitascope": __version__}  # an engine may run our own kernels
     digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
     path = cache_dir / f"{digest[:32]}.verdict.json"
     if (kept := _load(path, about)) is not None:
         return kept
     verdict = decide()
     content = {"format": _FORMAT, "about": about, **asdict(verdict)}
-    # If the folder is not writable, the verdict is lost and every process decides again.
+    # If the folder is not writable, the verdict is lost, and every process decides again.
     with contextlib.suppress(OSError):
         write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
     return verdict
@@ -236,7 +236,7 @@ class Closable(Protocol):
 OpenedT = TypeVar("OpenedT", bound=Closable)
 
 
-# Without slots: with them, a frozen generic class cannot be called as Candidate[X](…).
+# Without slots: a frozen generic class with slots cannot be called as Candidate[X](…).
 @dataclass(frozen=True, kw_only=True)
 class Candidate(Generic[OpenedT]):
     """An engine that may be able to run a network: not open yet, perhaps not installed."""
@@ -435,7 +435,7 @@ def engine_inventory() -> list[InstalledEngine]:
     A listed provider's libraries may still be incompatible: only opening a network shows that. Loads TensorRT
     and the TensorRT-RTX plugin if installed, which takes a second.
     """
-    # Imported here: it takes 20 ms, which most runs can save.
+    # Imported here: it takes 20 ms, which most runs do not need.
     from importlib.metadata import PackageNotFoundError, version
 
     listed = [

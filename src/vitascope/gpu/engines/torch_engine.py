@@ -159,7 +159,7 @@ class PackageCache:
 
 
 def _open(path: Path, device: torch.device) -> Call:
-    # Outside the single-threaded mode a package guards itself with calls that a graph cannot record.
+    # Except in single-threaded mode, a package guards itself with calls that a graph cannot record.
     package = torch._inductor.aoti_load_package(
         str(path), run_single_threaded=True, device_index=device.index if device.index is not None else -1
     )
@@ -287,7 +287,7 @@ CompileEffort = Literal["default", "max-autotune"]
 
 Module: TypeAlias = "nn.Module | torch.export.ExportedProgram"
 _Call = Callable[..., tuple[Tensor, ...]]
-# Dynamo stops recompiling a function at this limit; each of our shapes is one compilation, and intended.
+# Dynamo stops recompiling a function at this limit, but each of our shapes is one intended compilation.
 _MOST_RECOMPILES = 1024
 
 
@@ -367,7 +367,7 @@ class TorchEngine(Closing):
         try:
             self._module: nn.Module | None = plain.to(self._device)
             self._device_name = this_machine(self._device).device
-        except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
+        except (RuntimeError, AssertionError) as error:  # torch without CUDA raises AssertionError
             raise failure(error, label=label, what=f"cannot move to {device}", on_gpu=self._on_gpu) from error
 
     @property
@@ -442,7 +442,7 @@ class TorchEngine(Closing):
                 return self._plan(inputs)(inputs)
             except VitascopeError:
                 raise
-            except Exception as error:  # torch, its compiler and Triton share no base
+            except Exception as error:  # torch, its compiler and Triton have no common base
                 shapes = ", ".join(str(list(tensor.shape)) for tensor in inputs)
                 raise failure(
                     error, label=self._label, what=f"inference of {shapes} failed", on_gpu=self._on_gpu
@@ -584,7 +584,7 @@ def _import_setuptools() -> None:
     if hook is not None:
         vars(hook).pop("spec_for_distutils", None)  # the override of the method
     with suppress(ImportError), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # setuptools warns if distutils was imported before
+        warnings.simplefilter("ignore")  # setuptools warns if distutils was imported earlier
         importlib.import_module("setuptools")
 
 
@@ -618,5 +618,5 @@ def _from_host(inputs: Mapping[str, Any], tensor: TensorSpec, *, label: str) -> 
         raise EngineError(
             f"{label}: input {tensor.name!r} is {met}, expected {tensor.dtype} {list(tensor.shape)}"
         )
-    # torch warns about read-only memory, though it only reads it here.
+    # torch warns about read-only memory, although it is only read here.
     return torch.from_numpy(array if array.flags.writeable else array.copy())

@@ -1,7 +1,7 @@
-"""Export a PyTorch module as a program, and that as an ONNX network, with free sizes where they vary.
+"""Exports a PyTorch module as a program, and that as an ONNX network, with free dimensions where sizes vary.
 
 ``torch.export`` traces the module once; ``torch.onnx.export(dynamo=True)`` translates the program (PyTorch's
-documentation: pages "torch.export" and "torch.onnx"). The translation needs the package ``onnxscript``.
+documentation, pages "torch.export" and "torch.onnx"). The translation needs the package ``onnxscript``.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from vitascope.gpu.engines.engine import ShapeRange, TensorSpec
 
 
 class HalfPrecision(nn.Module):
-    """A copy of a module with FP16 weights and activations; pictures lie channels-last inside.
+    """A copy of a module with FP16 weights and activations, channels-last internally.
 
-    Inputs and outputs keep their types. Channels-last is the layout of cuDNN's tensor-core convolutions (NVIDIA,
-    "Convolutional Layers User's Guide", section "Tensor Layouts").
+    Inputs and outputs keep their types. cuDNN's tensor-core convolutions use channels-last (NVIDIA, "Convolutional
+    Layers User's Guide", section "Tensor Layouts").
 
     Args:
-        module: Not changed.
+        module: The module; not changed.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -40,7 +40,7 @@ class HalfPrecision(nn.Module):
         self.inner: nn.Module = half.to(memory_format=torch.channels_last)
 
     def forward(self, *inputs: Tensor) -> Any:
-        """The module's results, floating point in the type of its weights."""
+        """The module's results, with floats in the type of its weights."""
         return _mapped(self.inner(*(_as_half(tensor) for tensor in inputs)), self._given)
 
 
@@ -60,7 +60,7 @@ def _mapped(results: Any, dtype: torch.dtype) -> Any:
 
 
 _OPSET = 20
-"""The newest whose operators every ONNX Runtime since 1.20 and TensorRT 10 read."""
+"""The newest opset that every ONNX Runtime since 1.20, and TensorRT 10, can read."""
 
 _NUMPY_DTYPES = {
     torch.float32: np.float32,
@@ -76,10 +76,10 @@ _NUMPY_DTYPES = {
 
 @dataclass(frozen=True, slots=True)
 class TracedModule:
-    """A module that takes tensors by position and gives a tuple, with the names and sizes of both."""
+    """A module that takes tensors by position and returns a tuple, with the names and sizes of both."""
 
     module: nn.Module
-    """In evaluation mode; a copy, so that the caller's stays as it is."""
+    """In evaluation mode; a copy, so that the caller's module is unchanged."""
     examples: tuple[Tensor, ...]
     ranges: dict[str, ShapeRange]
     outputs: tuple[str, ...]
@@ -87,24 +87,24 @@ class TracedModule:
     output_specs: tuple[TensorSpec, ...]
 
     def exported(self) -> torch.export.ExportedProgram:
-        """The program that ``torch.export`` traces.
+        """Trace the program with ``torch.export``.
 
         Raises:
-            EngineError: The module cannot be traced, or not with sizes that vary; the message has PyTorch's reason.
+            EngineError: The module cannot be traced, or not with variable sizes; the message has PyTorch's reason.
         """
         sizes = tuple(_free_sizes(self.ranges)[name] for name in self.ranges)
         with _quiet():
             try:
                 return torch.export.export(self.module, self.examples, dynamic_shapes=(sizes,), strict=False)
-            except Exception as error:  # torch.export promises no error types
+            except Exception as error:  # torch.export documents no error types
                 raise EngineError(f"the module cannot be exported: {_reason(error)}") from error
 
     def onnx_bytes(self) -> bytes:
-        """The network as a serialised ONNX model.
+        """Translate the network to a serialised ONNX model.
 
         Raises:
             MissingDependencyError: ``onnxscript`` is not installed.
-            EngineError: An operator cannot be translated, or the weights pass the 2 GB of one protobuf message.
+            EngineError: An operator cannot be translated, or the weights exceed the 2 GB of one protobuf message.
         """
         try:
             import onnxscript  # noqa: F401 - PyTorch imports it with an error of its own
@@ -112,7 +112,7 @@ class TracedModule:
             raise MissingDependencyError(
                 "PyTorch writes ONNX networks with onnxscript: pip install 'vitascope[torch]'"
             ) from error
-        # Given a module, PyTorch would fix a size that it cannot keep free, and say nothing.
+        # Given a module, PyTorch would silently fix a size that it cannot keep free.
         exported = self.exported()
         with _quiet():
             try:
@@ -140,8 +140,8 @@ class TracedModule:
 
 
 def weights_dtype(module: nn.Module) -> torch.dtype:
-    """The type of the first weight that arithmetic is done in, which inputs are expected to share; else float32."""
-    wide = (torch.float32, torch.float16, torch.bfloat16, torch.float64)  # 8-bit types only hold values
+    """The type of the first weight used in arithmetic, which inputs should have, too; else float32."""
+    wide = (torch.float32, torch.float16, torch.bfloat16, torch.float64)  # 8-bit types only store values
     return next((weight.dtype for weight in module.parameters() if weight.dtype in wide), torch.float32)
 
 
@@ -153,20 +153,20 @@ def trace_module(
     dtype: torch.dtype | None = None,
     computes: bool = True,
 ) -> TracedModule:
-    """Prepare a module for export, on one device; runs it once.
+    """Prepare a module for export on one device; runs it once.
 
     Args:
-        model: Takes its inputs by position, in the order of ``ranges``, and gives a tensor, a tuple or a dict of them.
-            Not changed.
+        model: Takes its inputs by position, in the order of ``ranges``, and returns a tensor, a tuple or a dict of
+            them. Not changed.
         ranges: Sizes of the inputs, by their names in the engine.
-        device: Where the copy lies.
-        dtype: Element type of the inputs; that of the weights when omitted.
-        computes: False runs it on PyTorch's device ``meta``, which knows shapes and no values, for modules of an
-            arithmetic that takes minutes here: FP16 on a CPU.
+        device: Device of the copy.
+        dtype: Element type of the inputs; that of the weights if omitted.
+        computes: False runs it on PyTorch's device ``meta``, which only tracks shapes, for arithmetic that takes
+            minutes on this device, such as FP16 on a CPU.
 
     Raises:
-        UsageError: It is no module.
-        EngineError: It does not take such inputs, or gives something else.
+        UsageError: ``model`` is not a module.
+        EngineError: The module does not accept such inputs, or returns something else.
     """
     if not isinstance(model, nn.Module):
         raise UsageError(f"a PyTorch module is expected, got {type(model).__name__}")
@@ -178,7 +178,7 @@ def trace_module(
     with torch.inference_mode():
         try:
             results = probe(*(examples if computes else (example.to("meta") for example in examples)))
-        except Exception as error:  # whatever the user's module raises
+        except Exception as error:  # any error of the user's module
             shapes = ", ".join(str(list(example.shape)) for example in examples)
             raise EngineError(f"the module does not take {shapes}: {_reason(error)}") from error
     names, tensors = _named(results)
@@ -203,10 +203,10 @@ def program_fingerprint(program: torch.export.ExportedProgram) -> str:
 
 
 def run_on_cpu(model: nn.Module, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """A module's outputs by name, computed on the CPU in FP32: what engines are checked against.
+    """Compute a module's outputs by name, on the CPU in FP32: the reference for engines.
 
     Args:
-        model: Not changed.
+        model: The module; not changed.
         inputs: NumPy arrays in the module's order.
     """
     exact = copy.deepcopy(model).eval().float().cpu()
@@ -217,7 +217,7 @@ def run_on_cpu(model: nn.Module, inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Flat(nn.Module):
-    """The user's module, with its results as a tuple."""
+    """The user's module, returning its results as a tuple."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -244,7 +244,7 @@ def _named(results: Any) -> tuple[tuple[str, ...], tuple[Tensor, ...]]:
 
 
 def _example(sizes: ShapeRange) -> tuple[int, ...]:
-    """The usual size; a free dimension of 1 would be traced as a fixed one."""
+    """The usual size, but at least 2 for free dimensions: a free dimension of 1 would be traced as fixed."""
     return tuple(
         usual if usual > 1 or low == high else min(2, high)
         for low, usual, high in zip(sizes.smallest, sizes.usual, sizes.largest, strict=True)
@@ -252,7 +252,7 @@ def _example(sizes: ShapeRange) -> tuple[int, ...]:
 
 
 def _free_sizes(ranges: Mapping[str, ShapeRange]) -> dict[str, dict[int, Any]]:
-    """The dimensions that vary, for ``torch.export``. First dimensions of one range are one: the batch."""
+    """The free dimensions for ``torch.export``. First dimensions with the same range share one, the batch."""
     batches: dict[tuple[int, int], Any] = {}
     free: dict[str, dict[int, Any]] = {}
     for index, (name, sizes) in enumerate(ranges.items()):
@@ -282,7 +282,7 @@ def _numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
 
 
 def _reason(error: Exception) -> str:
-    """The first informative line; PyTorch begins long messages with headings and advice."""
+    """The first informative line; PyTorch's long messages begin with headings and advice."""
     root = error.__cause__ if error.__cause__ is not None and "step" in str(error) else error
     lines = [line.strip() for line in str(root).splitlines() if line.strip()]
     return lines[0] if lines else type(root).__name__
@@ -290,7 +290,7 @@ def _reason(error: Exception) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence PyTorch's warnings of its own code, which a user cannot change."""
+    """Silence PyTorch's warnings about its own code, which users cannot change."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

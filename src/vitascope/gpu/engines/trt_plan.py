@@ -1,12 +1,12 @@
-"""TensorRT: build an ONNX network into an engine for one GPU, and run it on CuPy arrays.
+"""TensorRT: builds an ONNX network into an engine for one GPU, and runs it on CuPy arrays.
 
-Written for TensorRT 11, where networks are strongly typed and precision switches are gone, in the way that 10 also
-takes. **Not yet run on hardware**: TensorRT was not to be had on the GPUs that this project is measured on. The code
-follows NVIDIA's documentation and is exercised by contract tests.
+Written for TensorRT 11, whose networks are strongly typed and which has no precision switches, in a way that 10 also
+accepts. **Not yet run on hardware**: TensorRT was not available on the GPUs used for this project's measurements. The
+code follows NVIDIA's documentation and is covered by contract tests.
 
-The part of TensorRT's Python interface that the engine uses, and loading it.
+This module also declares the part of TensorRT's Python interface that the engine uses, and loads it.
 
-Written from NVIDIA's documentation of TensorRT 10 and 11. Every call that is made, by its page below
+Written from NVIDIA's documentation of TensorRT 10 and 11. All calls, by their page below
 docs.nvidia.com/deeplearning/tensorrt/api/python_api:
 
 * ``infer/Core/Logger``: ``ILogger``, its ``Severity`` and ``log``.
@@ -27,14 +27,14 @@ docs.nvidia.com/deeplearning/tensorrt/api/python_api:
   ``get_tensor_shape`` (-1 where it depends on data), ``execute_async_v3``; one run at a time.
 * ``infer/FoundationalTypes/DataType``: ``nptype``; ``infer/FoundationalTypes/HostMemory``: ``IHostMemory``, a buffer.
 
-The page "Python Migration Patterns for TensorRT 11.x" says what 11 removed: everything here exists in both;
-``STRONGLY_TYPED`` is needed by 10 and accepted without effect by 11.
+The page "Python Migration Patterns for TensorRT 11.x" lists what 11 removed: everything here exists in both.
+``STRONGLY_TYPED`` is required by 10 and accepted without effect by 11.
 
-Engines that TensorRT built, kept on disk.
+Built engines are cached on disk.
 
-A file holds one line of JSON, then the engine. The line says which TensorRT built it and what the engine's bytes hash
-to; everything else that an engine depends on (network, sizes, arithmetic, GPU) is in the file's name. Damage is found
-before TensorRT sees the bytes, and another version's engine is rebuilt, each with a note for the report.
+A file has one line of JSON, then the engine. The line has the TensorRT version that built it and the hash of the
+engine's bytes; everything else that an engine depends on (network, sizes, arithmetic, GPU) is in the file's name.
+Damage is detected before TensorRT sees the bytes, and engines of other versions are rebuilt, each with a note.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ _FORMAT = "vitascope-tensorrt-engine-1"
 
 
 class TrtCache:
-    """Engines and kernel timings of one GPU and one TensorRT.
+    """Engines and kernel timings for one GPU and one TensorRT version.
 
     Args:
-        directory: Created when something is first kept.
+        directory: Created when the first file is stored.
         gpu: The GPU's name and compute capability.
-        version: TensorRT's.
+        version: TensorRT's version.
     """
 
     def __init__(self, directory: Path, *, gpu: str, version: str) -> None:
@@ -85,19 +85,19 @@ class TrtCache:
         self._gpu = gpu
         self._version = version
         self.notes: list[str] = []
-        """Remarks for the user: engines that were rebuilt, and why."""
+        """Notes for the user: engines that were rebuilt, and why."""
 
     def engine_path(self, identity: Mapping[str, object]) -> Path:
-        """The file that an engine lies in, or would lie in.
+        """Path of an engine's file, which may not exist.
 
         Args:
-            identity: What it was made of: the network's sha256, sizes, arithmetic. JSON values.
+            identity: What the engine was built from: the network's sha256, sizes, arithmetic. JSON values.
         """
         text = json.dumps({**identity, "gpu": self._gpu}, sort_keys=True)
         return self._directory / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.engine"
 
     def load(self, path: Path) -> bytes | None:
-        """The engine in a file; None when it has to be built: it is absent, damaged, or of another TensorRT.
+        """Load the engine in a file; None if it is missing, damaged, or of another TensorRT version.
 
         A damaged file is removed.
         """
@@ -106,7 +106,7 @@ class TrtCache:
         except FileNotFoundError:
             return None
         except OSError as error:
-            self.notes.append(f"{path}: the kept engine cannot be read ({error.strerror}); rebuilt")
+            self.notes.append(f"{path}: the stored engine cannot be read ({error.strerror}); rebuilt")
             return None
         try:
             header = json.loads(header_line)
@@ -118,12 +118,14 @@ class TrtCache:
             self.discard(path, "was damaged")
             return None
         if version != self._version:
-            self.notes.append(f"the kept engine was built by TensorRT {version}; rebuilt by {self._version}")
+            self.notes.append(
+                f"the stored engine was built by TensorRT {version}; rebuilt by {self._version}"
+            )
             return None
         return engine
 
     def store(self, path: Path, engine: bytes) -> None:
-        """Write an engine, whole or not at all; a note says if that failed."""
+        """Write an engine completely or not at all; a failure becomes a note."""
         header = {
             "format": _FORMAT,
             "version": self._version,
@@ -133,25 +135,25 @@ class TrtCache:
 
     def discard(self, path: Path, why: str) -> None:
         """Remove an engine that cannot be used."""
-        self.notes.append(f"{path}: the kept engine {why}; removed and rebuilt")
-        # What cannot be removed cannot be replaced either; that is noted then.
+        self.notes.append(f"{path}: the stored engine {why}; removed and rebuilt")
+        # If it cannot be removed, it cannot be replaced either, which is noted then.
         with contextlib.suppress(OSError):
             path.unlink()
 
     def load_timings(self) -> bytes:
-        """Measurements of kernels on this GPU from earlier builds; empty when nothing is kept."""
+        """Kernel timings on this GPU from earlier builds; empty if none are stored."""
         try:
             return self._timing_path().read_bytes()
         except OSError:
             return b""
 
     def store_timings(self, timings: bytes) -> None:
-        """Keep measurements for later builds."""
+        """Store timings for later builds."""
         self._write(self._timing_path(), timings)
 
     def discard_timings(self) -> None:
-        """Remove measurements that TensorRT does not take."""
-        self.notes.append(f"{self._timing_path()}: TensorRT refused the kept timings; removed")
+        """Remove timings that TensorRT rejects."""
+        self.notes.append(f"{self._timing_path()}: TensorRT rejected the stored timings; removed")
         with contextlib.suppress(OSError):
             self._timing_path().unlink()
 
@@ -163,7 +165,9 @@ class TrtCache:
         try:
             write_atomically(path, content)
         except OSError as error:
-            self.notes.append(f"{path}: cannot be kept ({os.strerror(error.errno or 0)}); rebuilt each time")
+            self.notes.append(
+                f"{path}: cannot be stored ({os.strerror(error.errno or 0)}); rebuilt each time"
+            )
 
 
 _OLDEST_MAJOR = 10
@@ -180,7 +184,7 @@ def load_tensorrt() -> Any:
         module: Any = importlib.import_module("tensorrt")
     except ImportError as error:
         raise MissingDependencyError(f"TensorRT is not installed: {_INSTALL}") from error
-    except OSError as error:  # the module is there, its libraries are not
+    except OSError as error:  # the module exists, but its libraries do not
         raise MissingDependencyError(f"TensorRT's libraries cannot be loaded: {_INSTALL}") from error
     if int(module.__version__.partition(".")[0]) < _OLDEST_MAJOR:
         raise MissingDependencyError(
@@ -190,7 +194,7 @@ def load_tensorrt() -> Any:
 
 
 def new_error_log(trt: Any) -> Any:
-    """A ``tensorrt.ILogger`` that keeps errors in ``messages``: TensorRT answers failures with None or False."""
+    """A ``tensorrt.ILogger`` that collects errors in ``messages``: TensorRT reports failures as None or False."""
     messages: list[str] = []
 
     def log(_self: object, severity: Any, message: str) -> None:
@@ -201,24 +205,24 @@ def new_error_log(trt: Any) -> Any:
         trt.ILogger.__init__(self)
         self.messages = messages
 
-    # Derived here because the base exists only once TensorRT is loaded.
+    # Derived here, because the base class only exists once TensorRT is loaded.
     return type("ErrorLog", (trt.ILogger,), {"__init__": construct, "log": log})()
 
 
 class TrtPlan(Closing):
     """One ONNX network under TensorRT. Not yet run on hardware.
 
-    Building takes seconds to minutes; with ``cache_dir`` it happens once for each network, sizes, arithmetic, GPU and
-    TensorRT version. Calls come from one thread at a time.
+    Building takes seconds to minutes; with ``cache_dir`` it happens once per network, sizes, arithmetic, GPU and
+    TensorRT version. Call it from one thread at a time.
 
     Args:
         model: Path of an ``.onnx`` file, or its serialised bytes.
         profiles: Sizes of every input that has free dimensions.
         precision: Arithmetic; see ``with_precision``. ``fp32`` switches TF32 off, ``tf32`` leaves it on.
-        calibration: For ``int8``: what the network is typically fed.
-        device_id: Number of the GPU.
-        cache_dir: Where engines and timings are kept; None builds again each time.
-        workspace_bytes: Most memory that kernels may use while they run; TensorRT's own limit when omitted.
+        calibration: For ``int8``: typical inputs.
+        device_id: Index of the GPU.
+        cache_dir: Folder for engines and timings; None builds each time.
+        workspace_bytes: Limit of scratch memory for kernels, in bytes; TensorRT's own limit if omitted.
 
     Raises:
         MissingDependencyError: TensorRT, CuPy or the converter is not installed; the message names the package.
@@ -253,17 +257,17 @@ class TrtPlan(Closing):
     def from_serialized(
         cls, content: bytes, *, label: str, precision: Precision = "tf32", device_id: int = 0
     ) -> TrtPlan:
-        """Open what ``serialized`` gave, on a GPU of the same kind and with the same TensorRT.
+        """Open the output of ``serialized``, on the same kind of GPU and with the same TensorRT version.
 
         Args:
             content: TensorRT's own format, as ``trtexec --saveEngine`` writes it.
-            label: What messages call it.
-            precision: What it was built with, for reports; the file does not report it.
-            device_id: Number of the GPU.
+            label: Name in messages.
+            precision: Precision that it was built with, for reports; the file does not contain it.
+            device_id: Index of the GPU.
 
         Raises:
             MissingDependencyError: TensorRT or CuPy is not installed.
-            EngineError: TensorRT refuses it; the message has its reason.
+            EngineError: TensorRT rejects it; the message has its reason.
         """
         plan = cls.__new__(cls)
         plan._begin(label, precision, device_id)
@@ -300,17 +304,17 @@ class TrtPlan(Closing):
 
     @property
     def name(self) -> str:
-        """For example ``tensorrt 11.4.0.106 (fp16)``."""
+        """Engine and version, such as ``tensorrt 11.4.0.106 (fp16)``."""
         return f"tensorrt {self._trt.__version__} ({self._precision})"
 
     @property
     def spec(self) -> EngineSpec:
-        """Named tensors and dtypes; free dimensions are None, because an engine forgets their names."""
+        """Named tensors and dtypes; free dimensions are None, because an engine does not store their names."""
         return self._spec
 
     @property
     def profiles(self) -> dict[str, ShapeRange]:
-        """Sizes of every input that has free dimensions."""
+        """Sizes of every input with free dimensions."""
         return dict(self._profiles)
 
     @property
@@ -318,7 +322,7 @@ class TrtPlan(Closing):
         """The engine in TensorRT's own format: "ICudaEngine.serialize".
 
         Raises:
-            EngineError: The engine was closed, or cannot be written.
+            EngineError: The engine was closed, or cannot be serialised.
         """
         if self._engine is None:
             raise EngineError(f"{self._label}: the engine was closed")
@@ -335,11 +339,11 @@ class TrtPlan(Closing):
     def run(
         self, inputs: Mapping[str, Tensor], outputs: Sequence[str] | None = None, *, stream: int | None = None
     ) -> dict[str, Tensor]:
-        """Compute the outputs; see ``Engine.run``. On the default stream TensorRT makes the host wait.
+        """Compute the outputs; see ``Engine.run``. On the default stream, TensorRT blocks the host.
 
         Raises:
             DeviceMemoryError: The GPU has too little memory.
-            EngineError: As ``Engine.run``; or sizes outside of ``profiles``.
+            EngineError: As ``Engine.run``; or sizes are outside ``profiles``.
         """
         context = self._context
         if context is None:
@@ -353,7 +357,7 @@ class TrtPlan(Closing):
                     raise self._error(f"TensorRT takes no input {name!r} of {list(array.shape)}")
                 self._set_address(context, name, array)
             results: dict[str, Any] = {}
-            for tensor in self._spec.outputs:  # every output needs memory, wanted or not
+            for tensor in self._spec.outputs:  # every output needs memory, even if not requested
                 shape = tuple(context.get_tensor_shape(tensor.name))
                 if min(shape, default=1) < 0:
                     raise EngineError(
@@ -366,7 +370,7 @@ class TrtPlan(Closing):
         return {name: results[name] for name in names}
 
     def close(self) -> None:
-        """Free engine and context; idempotent. The caller's stream must have finished with them."""
+        """Free engine and context; idempotent. Work on the caller's stream must have finished."""
         self._context = None
         self._engine = None
         self._runtime = None
@@ -403,7 +407,7 @@ class TrtPlan(Closing):
         builder = trt.Builder(self._log)
         definition = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
         parser = trt.OnnxParser(definition, self._log)
-        # A file may keep its weights beside it; the parser looks for them next to the path.
+        # A file may store its weights beside it; the parser looks for them next to the path.
         if not parser.parse(network, *self._beside):
             problems = [str(parser.get_error(index).desc()) for index in range(parser.num_errors)]
             raise self._error("TensorRT cannot read it", problems[0] if problems else None)

@@ -1,9 +1,9 @@
 """Smooths the mattes of consecutive frames along the motion, so that errors in single frames fade.
 
-Each sample is mixed with where it lies in two frames before and two after it, as far as these show the same colour and
-say nearly the same there: a bilateral mean over time (Bennett and McMillan, "Video Enhancement Using Per-Pixel Virtual
-Exposures", 2005). Mattes are read between samples by cubic convolution (Keys, 1981): reading linearly blurs edges by
-more than the mean mends.
+Each sample is averaged with its positions in the two frames before and after it, as far as these have the same colour
+and nearly the same alpha: a bilateral mean over time (Bennett and McMillan, "Video Enhancement Using Per-Pixel
+Virtual Exposures", 2005). Mattes are read between samples by cubic convolution (Keys, 1981): linear reads blur edges
+by more than the mean improves them.
 """
 
 from __future__ import annotations
@@ -20,34 +20,35 @@ from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, fields, is_
 FloatArray = npt.NDArray[np.float32]
 
 _SAME_COLOR, _SAME_ALPHA = 8 / 255, 0.6
-"""Standard deviations of a channel, and of alpha, between samples that show the same. This was chosen on clips of
+"""Standard deviations, per colour channel and of alpha, within which samples count as the same. Chosen on clips of
 ``benchmarks/matte_quality`` with the seeds 111 to 118: 3 to 5 % less flicker and gradient error, and no more error."""
 REACH_FRAMES: Final = 2
-"""How many to either side a mean takes in."""
+"""Number of frames on each side that are averaged."""
 _FARTHER = 0.5
-"""What the second of them counts."""
+"""Weight of the second frame."""
 _SURE, _HAZE = 0.01, 0.1
-"""Alpha so near to 0 or 1 stays where the mean is less than that away: else edges get a haze.
+"""Alpha this near to 0 or 1 stays unless the mean differs by more than the second value: otherwise edges get a haze.
 Chosen on four of these clips."""
 _OF_COLOR, _OF_ALPHA = 1 / (6 * _SAME_COLOR**2), 1 / (2 * _SAME_ALPHA**2)
-"""Factors of squared differences in a weight's exponent; of all three channels together."""
+"""Factors of squared differences in a weight's exponent; the first applies to the sum over three channels."""
 
 MEAN_RULES: Final = (_SAME_COLOR, _SAME_ALPHA, REACH_FRAMES, _FARTHER, _SURE, _HAZE)
-"""What a mean depends on, beside what is given."""
+"""Everything that a mean depends on besides its input."""
 
 
 def mean_along_motion(alpha: FloatArray, rgb: FloatArray, ahead: FloatArray, back: FloatArray) -> FloatArray:
     """Smooth the mattes of consecutive frames along the motion; alpha near 0 or 1 stays if it would change little.
 
-    Runs where the mattes are, on a GPU in one launch on the current CuPy stream; the results differ by rounding, of
-    places to 1/32 sample where OpenCV reads so, and by up to 0.1 in single samples that just stay or just do not.
+    Runs on the mattes' device; on a GPU in one launch on the current CuPy stream. Results differ by rounding, because
+    OpenCV reads at multiples of 1/32 sample, and by up to 0.1 in single samples that are at the limit of staying
+    unchanged.
 
     Args:
         alpha: float32 [T, E, h, w], 0..1.
         rgb: float32 [T, E, 3, h, w], 0..1.
-        ahead: Where each sample of the first T - 1 frames lies in the next frame: how far right and down, in samples
-            of a picture of any size, float32 [T - 1, E, h', w', 2].
-        back: Likewise, where each sample of the last T - 1 frames lies in the frame before.
+        ahead: float32 [T - 1, E, h', w', 2]: how far each sample of the first T - 1 frames moves right and down to
+            the next frame, in samples of a picture of any size.
+        back: The same for the last T - 1 frames, to the previous frame.
 
     Returns:
         float32 [T, E, h, w], 0..1, on the same device.
@@ -90,7 +91,7 @@ def mean_along_motion(alpha: FloatArray, rgb: FloatArray, ahead: FloatArray, bac
 
 
 def _enlarged(move: FloatArray, size: tuple[int, int]) -> list[FloatArray]:
-    """How far each sample of a larger picture lies to the right, and down: float32 [h, w] of each."""
+    """Displacement of each sample of a larger picture, to the right and down: float32 [h, w] each."""
     (height, width), (rows, columns) = size, move.shape[:2]
     large: Any = cv2.resize(move, (width, height), interpolation=cv2.INTER_LINEAR)
     return [large[..., 0] * np.float32(width / columns), large[..., 1] * np.float32(height / rows)]
@@ -100,7 +101,7 @@ def _read(plane: FloatArray, x: FloatArray, y: FloatArray, interpolation: int) -
     return np.asarray(cv2.remap(plane, x, y, interpolation, borderMode=cv2.BORDER_REPLICATE), np.float32)
 
 
-# As in along_motion.cu.
+# Same as in along_motion.cu.
 _BLOCK = (32, 8)
 
 _MEAN = np.dtype(

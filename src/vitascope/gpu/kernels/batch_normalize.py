@@ -139,7 +139,7 @@ def _channel_affine(
     return tuple(gain.astype(np.float32).tolist()), tuple(offset.astype(np.float32).tolist())
 
 
-_THREADS = 256  # as in batch_normalize.cu
+_THREADS = 256  # same as in batch_normalize.cu
 _MAX_GRID_Y = 65_535
 
 _AFFINE = np.dtype([("gain", "f4", 4), ("offset", "f4", 4)])
@@ -209,7 +209,7 @@ def _kernel(
     has_whole_vectors: bool,
     device: int,
 ) -> Any:
-    del device  # kernels are compiled for the current one
+    del device  # kernels are compiled for the current device
     return cuda_kernel(
         "batch_normalize.cu",
         "normalize" if has_whole_vectors else "normalize_pixels",

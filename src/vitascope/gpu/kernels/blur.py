@@ -1,8 +1,9 @@
 """Blurs the background without bleeding people into it: normalised convolution (Knutsson and Westin, 1993).
 
-``out = G * (picture * w) / G * w`` with ``w`` how much of each sample is background and ``G`` a Gaussian: a person's
-colour never reaches the samples around it. A wide Gaussian is the same at a quarter of its deviation for a sixteenth
-of the work, so each axis is first shrunk to where the deviation is 4 to 8 samples, and the result grown back.
+``out = G * (picture * w) / G * w``, where ``w`` is the share of background in each sample and ``G`` a Gaussian: a
+person's colour never reaches the samples around it. A wide Gaussian can be computed at a quarter of the size, with a
+quarter of its deviation, for a sixteenth of the work. So each axis is first shrunk until the deviation is 4 to 8
+samples, and the result is enlarged.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ import numpy as np
 from vitascope.frames import Plane
 from vitascope.gpu.kernels.cuda_module import cuda_kernel, fields, is_on_gpu, nvtx_range, row_pitch
 
-# A window of more samples than this is not worth a smaller picture, and would not fit a GPU block's row sums.
+# A larger window does not benefit from a smaller picture, and a GPU block's row sums would not fit.
 _LARGEST_FACTOR = 480
 
-# Share of background below which nothing is left to average, in code values of the weight: deep inside a person.
+# Share of background, in code values of the weight, below which there is nothing to average: deep inside a person.
 LEAST_SHARE = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
 class BlurPlan:
-    """Plan of one plane's blur: its size, and the radius there."""
+    """Plan for blurring one plane: its reduced size, and the Gaussian there."""
 
     size: tuple[int, int]
     """(height, width) of the shrunk plane."""
@@ -37,7 +38,7 @@ class BlurPlan:
 
 
 def plan_blur(shape: tuple[int, ...], sigma_x: float, sigma_y: float) -> BlurPlan:
-    """The plan for a plane of ``shape``; the same on the CPU and the GPU.
+    """Plan the blur of a plane of ``shape``; the same on the CPU and the GPU.
 
     Raises:
         ValueError: A standard deviation is not above 0.
@@ -47,7 +48,7 @@ def plan_blur(shape: tuple[int, ...], sigma_x: float, sigma_y: float) -> BlurPla
     factors = [min(max(int(sigma / 4), 1), _LARGEST_FACTOR) for sigma in (sigma_y, sigma_x)]
     height, width = (max(length // factor, 1) for length, factor in zip(shape[:2], factors, strict=True))
     vertical, horizontal = sigma_y / factors[0], sigma_x / factors[1]
-    # As OpenCV chooses a kernel for float samples: 8 deviations wide, odd.
+    # OpenCV's choice of kernel size for float samples: 8 deviations wide, odd.
     radius_y, radius_x = ((round(8 * sigma + 1) | 1) // 2 for sigma in (vertical, horizontal))
     return BlurPlan((height, width), (vertical, horizontal), (radius_y, radius_x))
 
@@ -55,21 +56,21 @@ def plan_blur(shape: tuple[int, ...], sigma_x: float, sigma_y: float) -> BlurPla
 def blur_without(plane: Plane, weight: Plane, sigma_x: float, sigma_y: float) -> Plane:
     """Blur only the background, up to its edge.
 
-    Runs where the plane is: NumPy on the CPU; CuPy on the GPU, ordered on the current stream, with no float
-    intermediate of the plane's own size. Borders repeat.
+    Runs on the plane's device: NumPy on the CPU; CuPy on the GPU, on the current stream, without a float copy of the
+    plane's size. Borders repeat.
 
     Args:
         plane: uint8 or uint16 [H, W] or [H, W, 2].
-        weight: uint8 or uint16, full scale 255 or 65535: how much of each sample is person and left out. The plane's
-            shape, or [H, W] for all channels. On the plane's device.
+        weight: uint8 or uint16, full scale 255 or 65535: share of person in each sample, which is left out. The
+            plane's shape, or [H, W] for all channels; on the plane's device.
         sigma_x: Horizontal standard deviation in samples of the plane, above 0.
         sigma_y: Vertical standard deviation.
 
     Returns:
-        The plane's shape and dtype. Where no background is near (deep inside a person) it means nothing.
+        The plane's shape and dtype. Where no background is near (deep inside a person), the values are meaningless.
 
     Raises:
-        ValueError: Shapes or dtypes do not fit, a deviation is not above 0, or one above 4300 samples on the GPU.
+        ValueError: Shapes or dtypes do not match, a deviation is not above 0, or is above 4300 samples on the GPU.
         KernelCompileError: The CUDA source could not be built for this GPU.
 
     The GPU's result is within 2 codes of the CPU's.
@@ -97,7 +98,7 @@ def _blur(plane: Plane, weight: Plane, plan: BlurPlan) -> Plane:
 
 
 def _spread(part: Plane, plan: BlurPlan) -> Plane:
-    """Shrunk and blurred."""
+    """Shrink and blur a plane."""
     (height, width), (sigma_y, sigma_x) = plan.size, plan.sigma
     small = cv2.resize(part, (width, height), interpolation=cv2.INTER_AREA)
     size = (2 * plan.radius[1] + 1, 2 * plan.radius[0] + 1)
@@ -105,7 +106,7 @@ def _spread(part: Plane, plan: BlurPlan) -> Plane:
     return blurred.reshape(height, width, *part.shape[2:])
 
 
-# As in blur.cu.
+# Same as in blur.cu.
 _THREADS = 128
 _SPAN = 2048
 _MAX_RADIUS = 36
@@ -126,7 +127,7 @@ _NAMES = {1: "unsigned char", 2: "unsigned short"}
 
 
 def _launch_blur(plane: Any, weight: Any, plan: BlurPlan) -> Any:
-    """Run the kernels on the current CuPy stream; arguments and result as in ``blur_without``.
+    """Run the kernels on the current CuPy stream; takes and returns the same as ``blur_without``.
 
     Raises:
         ValueError: The plan's Gaussian is wider than the kernel's.
@@ -156,7 +157,7 @@ def _launch_blur(plane: Any, weight: Any, plan: BlurPlan) -> Any:
             return out
         small_height, small_width = plan.size
         step_y, step_x = height / small_height, width / small_width
-        # A run's windows and the alignment of its first load must fit the span.
+        # A run's windows and the alignment of its first load must fit into the span.
         run = min(int((_SPAN / channels - 24) / step_x), small_width)
         sums = cupy.empty((small_height, small_width * channels, 2), cupy.float32)
         cuda_kernel("blur.cu", "shrink_weighted", **defines)(
@@ -215,9 +216,9 @@ def _gaussian(plan: BlurPlan) -> Any:
 
 
 def _has_whole_vectors(plane: Any) -> bool:
-    """True when every row begins on 16 bytes and may be read to a multiple of 16 pixels.
+    """True if every row begins at a multiple of 16 bytes and may be read up to a multiple of 16 pixels.
 
-    Pixels, not bytes: a load takes as many weights as the plane has pixels in 16 bytes.
+    Pixels, not bytes: a load reads as many weights as the plane has pixels in 16 bytes.
     """
     pixel_bytes = math.prod(plane.shape[2:]) * plane.dtype.itemsize
     return bool(

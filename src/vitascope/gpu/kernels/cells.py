@@ -14,20 +14,20 @@ from vitascope.gpu.kernels.cuda_module import cuda_kernel, is_on_gpu, nvtx_range
 FloatArray = npt.NDArray[np.float32]
 
 _THREADS = 128
-"""As in cells.cu."""
+"""Same as in cells.cu."""
 
 
 def greatest_around(cells: FloatArray) -> FloatArray:
     """The maximum of each cell and its eight neighbours within the grid.
 
-    Runs where the cells are: NumPy or OpenCV on the CPU; CuPy in one kernel, ordered on the current stream. Results are
+    Runs on the cells' device: NumPy or OpenCV on the CPU; CuPy in one kernel, on the current stream. Results are
     equal.
 
     Args:
         cells: float32 [..., rows, columns].
 
     Returns:
-        float32 of the same shape, in memory of its own.
+        float32 of the same shape, in new memory.
 
     Raises:
         KernelCompileError: The CUDA source could not be built for this GPU.

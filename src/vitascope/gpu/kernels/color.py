@@ -22,15 +22,15 @@ LUMA_WEIGHTS: dict[str, tuple[float, float]] = {
     "bt709": (0.2126, 0.0722),
     "bt2020": (0.2627, 0.0593),
 }
-"""(Kr, Kb) of each matrix; Kg is the rest to 1."""
+"""(Kr, Kb) of each matrix; Kg = 1 - Kr - Kb."""
 
 
 @cache
 def yuv_from_rgb(color: ColorSpec, fmt: YuvFormat) -> Affine:
     """Matrix ``M`` float64 [3, 3] and offset ``t`` float64 [3] with ``yuv_codes = M @ rgb + t``.
 
-    RGB is non-linear (gamma-encoded) R'G'B' in 0..1; codes are unrounded, in the container word of the format (P010's
-    six low zero bits included). Both arrays are read-only: they are shared.
+    RGB is non-linear (gamma-encoded) R'G'B' in 0..1. Codes are unrounded, in the format's container words (including
+    P010's six low zero bits). Both arrays are read-only, because they are shared.
     """
     kr, kb = LUMA_WEIGHTS[color.matrix]
     luma = np.array([kr, 1 - kr - kb, kb])

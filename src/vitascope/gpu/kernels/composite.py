@@ -124,7 +124,7 @@ def render_alpha(
         KernelCompileError: The CUDA source could not be built for this GPU.
     """
     if is_on_gpu(frame.planes[0]):
-        # A seam inside a chroma block is not visible in chroma: such a frame is painted as a whole.
+        # A seam inside a chroma block does not show in chroma, so such a frame is painted as a whole.
         apart = all(is_whole_blocks(region, frame) for region in regions)
         eyes = regions if apart else [whole_frame(frame)]
         return paint_on_gpu(frame, eyes, alpha, paint, planar=planar)
@@ -304,15 +304,15 @@ def _semi_planar(frame: Frame) -> Frame:
 
 
 def _occupied(frame: Frame, alpha: Plane) -> Region | None:
-    """The smallest rectangle of whole chroma blocks that holds all alpha; None if the matte is empty.
+    """The smallest rectangle of whole chroma blocks that contains all alpha; None if the matte is empty.
 
-    People fill a small part of most frames: what lies outside needs no arithmetic.
+    People fill a small part of most frames, and the rest needs no arithmetic.
     """
     x, y, width, height = cv2.boundingRect(alpha if alpha.dtype == np.uint8 else (alpha > 0).astype(np.uint8))
     if width == 0:
         return None
     step_x, step_y = 1 << frame.format.chroma_shift_x, 1 << frame.format.chroma_shift_y
-    # A cosited chroma sample also weighs the luma sample before it and the one after its block: one block more.
+    # A cosited chroma sample also reads the luma samples before and after its block: add one block.
     left, top = max(x // step_x * step_x - step_x, 0), max(y // step_y * step_y - step_y, 0)
     right = min(-(-(x + width) // step_x) * step_x + step_x, frame.width)
     bottom = min(-(-(y + height) // step_y) * step_y + step_y, frame.height)
@@ -320,16 +320,16 @@ def _occupied(frame: Frame, alpha: Plane) -> Region | None:
 
 
 def _slots(frame: Frame) -> tuple[slice, ...]:
-    """The components (of Y, U, V) that each plane holds."""
+    """The components (of Y, U, V) stored in each plane."""
     return (slice(0, 1), slice(1, 3)) if frame.format.semi_planar else (slice(0, 1), slice(1, 2), slice(2, 3))
 
 
 def _weights(frame: Frame, alpha: Plane) -> tuple[Plane, ...]:
     """Alpha at the samples of each plane; for an interleaved plane once for U and once for V.
 
-    A chroma site whose whole block is kept is kept whole, although a cosited site also looks at its neighbour: colour
-    of kept samples must not change. In a block that is partly kept, one chroma sample serves both, and is blended.
-    On the GPU one plane serves both channels.
+    A chroma site whose whole block is opaque is kept unchanged, although a cosited site also reads its neighbour:
+    opaque samples must keep their colour. In a block that is partly opaque, one chroma sample serves all, and is
+    blended. On the GPU one plane serves both channels.
     """
     if is_on_gpu(alpha):
         return alpha, chroma_weights_on_gpu(frame, alpha)
@@ -348,7 +348,7 @@ def _depth(plane: Plane) -> int:
 
 
 def _scaled(plane: Plane, weight: Plane) -> Plane:
-    """``plane * weight`` with the weight's full scale as one, rounded to the plane's dtype."""
+    """``plane * weight``, with the weight's full scale as 1, rounded to the plane's dtype."""
     if plane.dtype == weight.dtype:
         return cv2.multiply(plane, weight, scale=1.0 / alpha_peak(weight))
     return cv2.multiply(plane, weight, scale=1.0 / alpha_peak(weight), dtype=_depth(plane))
@@ -384,7 +384,7 @@ def _over_plane(plane: Plane, weight: Plane, behind: Plane, sample_shift: int) -
 
 
 def _whole_codes(plane: Plane, sample_shift: int) -> Plane:
-    """Round to codes. The low bits of a shifted word (P010) stay 0, as its readers expect."""
+    """Round to codes. The low bits of a shifted word (P010) stay 0, as readers expect."""
     if sample_shift == 0:
         return plane
     rounded: Plane = (

@@ -1,7 +1,7 @@
-"""Launches ``composite.cu``: one pass over a picture for every kind of output.
+"""Launches ``composite.cu``: one pass over a frame for every kind of output.
 
-Filling in the job takes longer than the kernel. Frames of one video differ only in where their planes lie, so the job
-of the first is kept, with what each of its pointers is relative to.
+Filling in the job takes longer than the kernel. Frames of one video differ only in their planes' addresses, so the
+first frame's job is kept, with the base of each pointer.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from vitascope.gpu.kernels.region import Region, chroma_region, is_whole_blocks,
 
 @dataclass(frozen=True, slots=True)
 class OnColor:
-    """The person on one colour; black is a cutout."""
+    """The person on a single colour; black makes a cutout."""
 
     rgb: Rgb
 
@@ -50,16 +50,16 @@ class OnFrame:
     """The person on another picture."""
 
     background: Frame
-    """A picture of the frame's size, format and colour, on its device."""
+    """A picture with the frame's size, format and colour, on its device."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tint:
-    """Tint the person, for judging a matte by eye."""
+    """Tints the person, to judge a matte by eye."""
 
     rgb: Rgb
     opacity: float
-    """0 leaves the picture alone, 1 paints the person over."""
+    """0 leaves the picture unchanged, 1 covers the person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +69,11 @@ class MatteOnly:
     full_range: bool
     """True writes codes 0..peak (lossless files), False 16..235 and their 10-bit equals (players)."""
     bit_depth: int | None = None
-    """8 or 10; the frame's own (at most 10) when None."""
+    """8 or 10; None for the frame's own (at most 10)."""
 
 
 Paint = OnColor | OnFrame | Tint | MatteOnly
-"""What stands around a person."""
+"""How to draw around a person."""
 
 MAX_EYES = 2
 
@@ -114,14 +114,14 @@ JOB = np.dtype(
     ],
     align=True,
 )
-"""``Job`` of composite.cu, field by field."""
+"""Mirrors ``Job`` of composite.cu, field by field."""
 
 _INTEGER = 2.0**23  # INTEGER of composite.cu
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Coefficients:
-    """Guided-filter coefficients of every eye, and colours beside them, upright, as ``render`` takes them."""
+    """Guided-filter coefficients of each eye, optionally with colours, upright, as for ``render``."""
 
     gain: Any
     """CuPy float16 or float32 [E, C, h, w], any strides; the last plane is alpha's."""
@@ -131,7 +131,7 @@ class Coefficients:
 
 @lru_cache(maxsize=64)
 def color_parameters(color: ColorSpec, fmt: YuvFormat) -> Any:
-    """A job with only the colour conversions filled in; copy it before writing to it."""
+    """A job with only the colour conversions filled in; copy it before writing."""
     job = np.zeros(1, JOB)
     matrix, offset = rgb_from_yuv(color, fmt)
     back_matrix, back_offset = yuv_from_rgb(color, fmt)
@@ -155,7 +155,7 @@ def set_behind(job: Any, codes: Sequence[int], fmt: YuvFormat) -> None:
 
 
 def describe_eyes(job: Any, frame: Frame, regions: Sequence[Region]) -> None:
-    """Fill in where the eyes lie, and which chroma each may read: its own unless the seam cuts a chroma block."""
+    """Fill in the eyes' areas, and the chroma each may read: its own, unless the seam cuts a chroma block."""
     apart = all(is_whole_blocks(region, frame) for region in regions)
     for slot, region in enumerate(regions):
         chroma = chroma_region(region if apart else whole_frame(frame), frame.format)
@@ -169,10 +169,10 @@ def describe_eyes(job: Any, frame: Frame, regions: Sequence[Region]) -> None:
 def describe_cells(
     job: Any, regions: Sequence[Region], gain: Any, offset: Any, rotation_degrees: Rotation
 ) -> tuple[float, float]:
-    """Fill in the coefficients, CuPy [E, C, h, w] of which the last plane is alpha's.
+    """Fill in the coefficients, CuPy [E, C, h, w], whose last plane is alpha's.
 
     Returns:
-        Cells a sample at most, down and across: what a tile of the kernel must hold of them.
+        Maximum number of cells per sample, down and across, which a kernel's tile must hold.
     """
     steps = (0.0, 0.0)
     for slot, region in enumerate(regions):
@@ -187,11 +187,11 @@ def describe_cells(
 
 
 def _field(planes: Any, rotation_degrees: Rotation) -> tuple[tuple[int, int, int, int, int], int, int]:
-    """Planes [C, h, w], upright, as the kernel walks them in the orientation that the frame is coded in."""
+    """Describe upright planes [C, h, w] in the frame's coded orientation, as the kernel walks them."""
     count, height, width = planes.shape
     plane, down, across = (stride // planes.itemsize for stride in planes.strides)
     last_down, last_across = (height - 1) * down, (width - 1) * across
-    # np.rot90 turns counter-clockwise: element (i, j) of the turned plane is (j, w - 1 - i) of the upright one.
+    # np.rot90 rotates counter-clockwise: element (i, j) of the rotated plane is (j, w - 1 - i) of the upright one.
     start, row, column = {
         0: (0, down, across),
         90: (last_across, -across, down),
@@ -222,7 +222,7 @@ class JobArrays:
     offset: Any = None
 
     def as_tuple(self) -> tuple[Any, ...]:
-        """In the order of the fields."""
+        """The arrays in the order of the job's fields."""
         return (
             self.luma, self.chroma, self.behind_luma, self.behind_chroma, self.alpha,
             self.made_luma, self.made_chroma, self.gain, self.offset,
@@ -231,7 +231,7 @@ class JobArrays:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Launch:
-    """A launch, with the job of the frame that it was built for."""
+    """A launch, with the job of the frame for which it was built."""
 
     kernel: Any
     grid: tuple[int, int, int]
@@ -243,24 +243,24 @@ class Launch:
 class _Plan:
     launch: Launch
     words: Any
-    """The job as uint64."""
+    """The job as uint64 words."""
     pointers: tuple[tuple[int, int, int], ...]
-    """Word of the job, array that it points into, and bytes from that array's beginning."""
+    """For each pointer: its word in the job, the array that it points into, and its offset in bytes."""
 
 
 class LaunchPlans:
-    """Launches by what they have in common."""
+    """Launches by their common properties."""
 
     def __init__(self) -> None:
         self._plans: dict[Hashable, _Plan] = {}
 
     def job(self, key: Hashable, arrays: JobArrays, describe: Callable[[], Launch]) -> tuple[Launch, Any]:
-        """The launch, and its job with pointers into these arrays, as a kernel's parameter (``by_value``).
+        """The launch, and its job with pointers into these arrays, as a kernel parameter (``by_value``).
 
         Args:
-            key: All that the job holds but pointers; equal keys have arrays of equal layout.
+            key: Everything in the job but pointers; equal keys have arrays of equal layout.
             arrays: The arrays of this frame.
-            describe: Describes the launch of this frame, pointers included.
+            describe: Describes this frame's launch, including pointers.
         """
         plan = self._plans.get(key)
         parts = arrays.as_tuple()
@@ -273,17 +273,17 @@ class LaunchPlans:
         words = plan.words.copy()
         for word, part, beyond in plan.pointers:
             words[word] = parts[part].data.ptr + beyond
-        # Not by way of the job's own type, which NumPy compares with the words' field by field, in Python.
+        # Not through the job's own dtype, which NumPy compares with the words' field by field, in Python.
         return plan.launch, words.view(_PARAMETER)
 
 
 def array_layout(array: Any) -> Hashable:
-    """The properties of an array that a kernel's code and job depend on: all but its address."""
+    """The properties of an array that a kernel's code and job depend on: everything but its address."""
     return None if array is None else (array.shape, array.strides, array.dtype.char, array.data.ptr % 16)
 
 
 def _pointer_words() -> Sequence[tuple[int, int]]:
-    """Words of a job that are pointers, and the field of ``JobArrays`` that each points into."""
+    """The words of a job that are pointers, and the field of ``JobArrays`` for each."""
     fields: Any = JOB.fields
 
     def at(dtype: Any, *names: str) -> int:
@@ -323,16 +323,16 @@ def _pointers(job: Any, parts: tuple[Any, ...]) -> tuple[tuple[int, int, int], .
     )
 
 
-# As in composite.cu.
+# Same as in composite.cu.
 _THREADS, _WIDTH, _MIXED_ROWS = 32, 8, 32
 _CELL_BYTES = 16
-# Beyond this the kernel reads coefficients from global memory: they are then about as fine as the picture itself.
+# Above this, the kernel reads coefficients from global memory: they are then about as fine as the picture itself.
 _MAX_SHARED_BYTES = 16 * 1024
-# Rows that a strip's beginning costs as much as: first cells, left neighbours, first loads.
+# Cost of starting a strip, in rows: first cells, left neighbours, first loads.
 _STRIP_OVERHEAD_ROWS = 8
-# Two waves of strips at 8K: longer ones are slower around one person, and hardly faster where all is mixed.
+# Two waves of strips at 8K: longer ones are slower around a single person, and hardly faster if all is mixed.
 _MAX_STRIP_ROWS = 32
-_BLOCKS = 16  # that fit a multiprocessor: 32 threads of 128 registers
+_BLOCKS = 16  # blocks per multiprocessor: 32 threads with 128 registers
 
 _PLANS = LaunchPlans()
 
@@ -341,7 +341,7 @@ _KINDS: dict[type, _Kind] = {MatteOnly: "MATTE", OnColor: "COLOR", OnFrame: "FRA
 
 
 def refine_on_gpu(frame: Frame, regions: Sequence[Region], coefficients: Coefficients) -> Plane:
-    """``refine_alpha`` for CuPy planes."""
+    """As ``refine_alpha``, for CuPy planes."""
     import cupy
 
     covered = sum(region.width * region.height for region in regions) == frame.width * frame.height
@@ -354,7 +354,7 @@ def refine_on_gpu(frame: Frame, regions: Sequence[Region], coefficients: Coeffic
 
 
 def chroma_weights_on_gpu(frame: Frame, alpha: Plane) -> Plane:
-    """Alpha at the chroma sites of a frame that is one picture: [ceil(H / 2), ceil(W / 2)] of alpha's dtype."""
+    """Alpha at the chroma sites of a frame with one region: [ceil(H / 2), ceil(W / 2)] of alpha's dtype."""
     import cupy
 
     width, height = frame.format.chroma_size(frame.width, frame.height)
@@ -374,7 +374,7 @@ def chroma_weights_on_gpu(frame: Frame, alpha: Plane) -> Plane:
 def foreground_on_gpu(
     frame: Frame, alpha: Plane, regions: Sequence[Region], coefficients: Coefficients
 ) -> Frame:
-    """``decontaminate`` for CuPy planes; in place of coefficients come colours of person and scene, [E, 3, h, w]."""
+    """As ``decontaminate``, for CuPy planes; the coefficients are colours of person and scene, [E, 3, h, w]."""
     made = empty_planes(frame.format, frame.width, frame.height)
     _launch(
         "FOREGROUND", frame, regions, alpha=alpha, coefficients=coefficients, made=made,
@@ -392,21 +392,21 @@ def paint_on_gpu(
     decontaminates: bool = False,
     planar: bool = False,
 ) -> Frame:
-    """Composite every eye on its own, in one launch on the current CuPy stream.
+    """Composite every eye separately, in one launch on the current CuPy stream.
 
     Args:
         frame: NV12 or P010 in CuPy planes.
         regions: At most two, of whole chroma blocks; together they cover the frame.
         matte: Coefficients, or a finished alpha plane of ``alpha_dtype(frame)`` [H, W].
         paint: What to paint.
-        decontaminates: Take the person's own colour first; needs coefficients of four planes.
-        planar: Make yuv420p or yuv420p10le instead of NV12 or P010.
+        decontaminates: Use the person's own colour; needs coefficients with four planes.
+        planar: Return yuv420p or yuv420p10le instead of NV12 or P010.
 
     Returns:
-        A frame whose planes are dense and lie in one allocation; ordered on the current stream.
+        A frame whose planes are dense and in one allocation; ordered on the current stream.
 
     Raises:
-        ValueError: The frame is not semi-planar, or anything else does not fit it.
+        ValueError: The frame is not semi-planar, or another argument does not match it.
         KernelCompileError: The CUDA source could not be built for this GPU.
     """
     fmt, color = _made_format(frame, paint, planar=planar), frame.color
@@ -448,7 +448,7 @@ def _launch(
         "e",
         "f",
     }:
-        # One is float16, one float32. Anything else but a pair of either is refused below.
+        # One is float16, the other float32. Other combinations are refused below.
         gain, offset = (values.astype(np.float32) for values in (coefficients.gain, coefficients.offset))
         coefficients = replace(coefficients, gain=gain, offset=offset)
     behind = paint.background if isinstance(paint, OnFrame) else None
@@ -468,12 +468,12 @@ def _launch(
         frame.format,
         frame.color,
         tuple(regions),
-        # A background is identified by its layout; every other paint is its own description.
+        # A background is identified by its layout; every other paint describes itself.
         (behind.format, behind.width, behind.height) if behind is not None else paint,
         None if coefficients is None else coefficients.rotation_degrees,
         (made_depth, made_shift, len(made), planar, decontaminates),
         current_device(),
-        # Results are dense and begin an allocation, so the frame's layout tells theirs.
+        # Results are dense and begin an allocation, so the frame's layout determines theirs.
         *(array_layout(array) for array in (*frame.planes, alpha, arrays.gain, arrays.offset)),
         *(() if behind is None else (array_layout(plane) for plane in behind.planes)),
     )
@@ -507,7 +507,7 @@ def _described(
     planar: bool,
     decontaminates: bool,
 ) -> Launch:
-    """Everything about a launch."""
+    """Describe a launch completely."""
     is_deep = frame.format.bit_depth > 8
     job = color_parameters(frame.color, frame.format).copy()
     job["width"], job["height"] = frame.width, frame.height
@@ -550,7 +550,7 @@ def _described(
         WHOLE=int(_is_whole(frame, regions, read)),
         SHARED=int(is_shared),
     )
-    # The first tile of an eye begins at a multiple of 8 columns and of 2 rows.
+    # An eye's first tile begins at a multiple of 8 columns and 2 rows.
     columns = max(region.width + region.x % _WIDTH for region in regions)
     lines = max(region.height + region.y % 2 for region in regions)
     grid = (math.ceil(columns / tile_width), math.ceil(lines / rows), len(regions))
@@ -612,7 +612,7 @@ def _describe_result(job: Any, made: tuple[Any, ...]) -> None:
 
 def _picture(frame: Frame) -> tuple[int, int, int, int]:
     luma, chroma = (plane for plane in frame.planes)
-    arrays: tuple[Any, Any] = (luma, chroma)  # CuPy arrays, whose pointers NumPy's types do not know
+    arrays: tuple[Any, Any] = (luma, chroma)  # CuPy arrays, whose pointers NumPy's types lack
     return arrays[0].data.ptr, arrays[1].data.ptr, _pitch(luma), _pitch(chroma)
 
 
@@ -621,9 +621,9 @@ def _pitch(plane: Any) -> int:
 
 
 def _is_whole(frame: Frame, regions: Sequence[Region], read: Sequence[Any]) -> bool:
-    """True when eyes begin and end on 8 columns and 2 rows, and so do all rows in memory.
+    """True if eyes, and all rows in memory, begin and end at multiples of 8 columns and 2 rows.
 
-    What the kernel writes is dense, and so follows from the frame's size.
+    The kernel's output is dense, so its layout follows from the frame's size.
     """
     return (
         frame.width % _WIDTH == 0
@@ -641,7 +641,7 @@ def _is_whole(frame: Frame, regions: Sequence[Region], read: Sequence[Any]) -> b
 
 
 def _tile_width(kind: _Kind, frame: Frame) -> int:
-    """Columns that a warp paints: where a chroma site weighs the column before it, one thread makes only that."""
+    """Columns that a warp paints: if chroma sites read the previous column, one thread only computes that."""
     is_cosited = frame.color.chroma_location in ("left", "topleft")
     return _WIDTH * (_THREADS - (is_cosited and kind not in ("ALPHA", "MATTE")))
 
@@ -650,7 +650,7 @@ def _tile_width(kind: _Kind, frame: Frame) -> int:
 def _strip_rows(
     regions: tuple[Region, ...], tile_width: int, processors: int, *, decontaminates: bool
 ) -> int:
-    """Rows of a warp's strip: long strips waste less on beginnings, short ones fill the GPU evenly."""
+    """Rows of a warp's strip: long strips lose less at their starts, short ones fill the GPU evenly."""
     tiles_across = sum(math.ceil((region.width + region.x % _WIDTH) / tile_width) for region in regions)
     height = max(region.height + region.y % 2 for region in regions)
 
@@ -658,20 +658,20 @@ def _strip_rows(
         tiles = tiles_across * math.ceil(height / rows)
         return math.ceil(tiles / (_BLOCKS * processors)) * (rows + _STRIP_OVERHEAD_ROWS)
 
-    # Where samples are decontaminated, a block remembers which in shared memory.
+    # When decontaminating, a block keeps a list of samples in shared memory.
     longest = _MIXED_ROWS if decontaminates else _MAX_STRIP_ROWS
     return min(range(4, longest + 1, 2), key=cost)
 
 
 def empty_planes(fmt: YuvFormat, width: int, height: int) -> tuple[Any, ...]:
-    """Dense CuPy planes one behind the other in one allocation, as encoders and single copies want them."""
+    """Dense CuPy planes, contiguous in one allocation, as encoders and single copies need them."""
     import cupy
 
     dtype = fmt.dtype
     chroma_width, chroma_height = fmt.chroma_size(width, height)
     luma, chroma = width * height, chroma_width * chroma_height
     memory = cupy.empty(luma + 2 * chroma, dtype).data
-    # Not sliced and reshaped, which takes CuPy three times as long.
+    # Slicing and reshaping would take CuPy three times as long.
     luma_plane = cupy.ndarray((height, width), dtype, memory)
     if fmt.semi_planar:
         return luma_plane, cupy.ndarray(

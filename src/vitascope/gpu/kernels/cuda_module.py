@@ -15,13 +15,13 @@ from vitascope.errors import KernelCompileError, MissingDependencyError
 from vitascope.frames import Frame
 
 SOURCES = Path(__file__).parent
-"""Where the ``.cu`` files lie."""
+"""Folder of the ``.cu`` files."""
 
 _INCLUDED = re.compile(r'^#include "([^"]+)"$', re.MULTILINE)
 
 
 def import_cupy() -> Any:
-    """The module ``cupy``.
+    """Import ``cupy``.
 
     Raises:
         MissingDependencyError: It is not installed.
@@ -34,7 +34,7 @@ def import_cupy() -> Any:
 
 
 def is_on_gpu(array: Any) -> bool:
-    """True for CuPy arrays; a CPU run never imports CuPy for it."""
+    """True for CuPy arrays, without importing CuPy on a CPU."""
     return type(array).__module__.partition(".")[0] == "cupy"
 
 
@@ -45,19 +45,19 @@ def array_module(*, on_gpu: bool) -> Any:
 
 def wait_until_ready(frame: Frame) -> None:
     """Order the current CuPy stream behind ``frame.ready``; the host does not wait."""
-    # Asking comes first: CuPy gives the interpreter away to order a stream, and to get it back takes longer.
+    # Check first: to order a stream, CuPy releases the interpreter lock, and getting it back takes longer.
     if frame.ready is not None and not frame.ready.done:
         cupy = import_cupy()
         cupy.cuda.get_current_stream().wait_event(frame.ready)
 
 
 def current_device() -> int:
-    """Number of the GPU that this thread launches on."""
+    """Index of the GPU that this thread launches on."""
     return int(import_cupy().cuda.runtime.getDevice())
 
 
 def multiprocessors() -> int:
-    """Multiprocessors of that GPU."""
+    """Number of multiprocessors of that GPU."""
     return _multiprocessors_of(current_device())
 
 
@@ -66,17 +66,17 @@ def _multiprocessors_of(device: int) -> int:
     return int(import_cupy().cuda.Device(device).attributes["MultiProcessorCount"])
 
 
-@lru_cache(maxsize=256)  # asked for every plane of every frame
+@lru_cache(maxsize=256)  # called for every plane of every frame
 def row_pitch(shape: tuple[int, ...], strides: tuple[int, ...], *, itemsize: int) -> int:
-    """Samples from the beginning of a row to that of the next.
+    """Number of samples from one row to the next.
 
     Args:
         shape: Shape of the plane.
-        strides: In bytes.
-        itemsize: Bytes of a sample.
+        strides: Strides in bytes.
+        itemsize: Bytes per sample.
 
     Raises:
-        ValueError: The samples of a row do not lie side by side, as kernels read them.
+        ValueError: The samples of a row are not adjacent, as kernels need them.
     """
     expected = itemsize
     for length, stride in zip(shape[:0:-1], strides[:0:-1], strict=True):
@@ -89,22 +89,22 @@ def row_pitch(shape: tuple[int, ...], strides: tuple[int, ...], *, itemsize: int
 def has_whole_vectors(
     shape: tuple[int, ...], strides: tuple[int, ...], misalignment: int, *, itemsize: int
 ) -> bool:
-    """True when every row of a plane begins on 16 bytes and may be read to a multiple of 16 bytes.
+    """True if every row of a plane begins at a multiple of 16 bytes and may be read up to a multiple of 16 bytes.
 
     Args:
         shape: Shape of the plane.
-        strides: In bytes.
-        misalignment: Misalignment of its first sample: its address modulo 16.
-        itemsize: Bytes of a sample.
+        strides: Strides in bytes.
+        misalignment: Address of its first sample modulo 16.
+        itemsize: Bytes per sample.
     """
     row_bytes = math.prod(shape[1:]) * itemsize
     return misalignment == 0 and strides[0] % 16 == 0 and strides[0] >= -(-row_bytes // 16) * 16
 
 
 def takes_vectors(plane: Any, *, is_written: bool) -> bool:
-    """True when every row of a CuPy plane begins on 16 bytes and may be read, or written, 16 bytes at a time.
+    """True if every row of a CuPy plane begins at a multiple of 16 bytes and can be read, or written, by 16 bytes.
 
-    A row that ends inside a vector is not written whole: what stands behind it may belong to somebody else.
+    A row that ends inside a vector cannot be written whole: the bytes after it may belong to other data.
     """
     row_bytes = math.prod(plane.shape[1:]) * plane.dtype.itemsize
     return (not is_written or row_bytes % 16 == 0) and has_whole_vectors(
@@ -113,15 +113,15 @@ def takes_vectors(plane: Any, *, is_written: bool) -> bool:
 
 
 def fields(kind: Any, *names: str) -> list[tuple[str, Any]]:
-    """Fields of one type for the ``np.dtype`` of a struct, as C declares them: ``*fields("i4", "height", "width")``."""
+    """Fields of one type for a struct's ``np.dtype``, as in C: ``*fields("i4", "height", "width")``."""
     return [(name, kind) for name in names]
 
 
 def by_value(struct: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A structure [1] as a kernel's parameter.
+    """Pass a struct [1] as a kernel parameter.
 
-    CuPy reads ``__array_interface__`` at every launch, for which NumPy describes each field again, in Python: 20 µs for
-    the composite's job. Opaque bytes have no fields.
+    CuPy reads ``__array_interface__`` at every launch, for which NumPy describes each field in Python: 20 µs for the
+    composite's job. Opaque bytes have no fields.
     """
     return struct.view(_opaque(struct.dtype.itemsize))
 
@@ -132,12 +132,12 @@ def _opaque(size_bytes: int) -> np.dtype[Any]:
 
 
 def nvtx_range(name: str) -> _NvtxRange:
-    """Name the launches inside for Nsight's timelines."""
+    """Name the launches inside the block for Nsight's timelines."""
     return _NvtxRange(name)
 
 
 class _NvtxRange:
-    # A class, not a generator: entered for every launch, and three times as quick.
+    # A class instead of a generator, because it is entered for every launch, and is three times as fast.
     __slots__ = ("_name", "_nvtx")
 
     def __init__(self, name: str) -> None:
@@ -152,30 +152,30 @@ class _NvtxRange:
 
 
 def cuda_kernel(source: str, name: str, **defines: str | int) -> Any:
-    """A kernel of one of the ``.cu`` files, compiled for the current device.
+    """Get a kernel of one of the ``.cu`` files, compiled for the current device.
 
-    Compiled once for each device and set of definitions; CuPy keeps the result on disk for the next process.
+    It is compiled once per device and set of definitions; CuPy stores the result on disk for the next process.
 
     Args:
-        source: File name, for example ``preprocess.cu``.
-        name: The kernel.
-        defines: Preprocessor definitions: types and switches that the inner loop must not test.
+        source: File name, such as ``preprocess.cu``.
+        name: Name of the kernel.
+        defines: Preprocessor definitions: types, and switches that the inner loop must not test.
 
     Raises:
         MissingDependencyError: CuPy is not installed.
-        KernelCompileError: NVRTC refused the source, or is not installed; its log is the cause.
+        KernelCompileError: NVRTC rejected the source, or is not installed; its log is the cause.
     """
     cupy = import_cupy()
     return _compiled(cupy.cuda.Device().id, source, name, tuple(sorted(defines.items())))
 
 
 def kernel_source(source: str) -> str:
-    """Text of a ``.cu`` file, with each file that it includes by ``#include "name"`` in that line's place.
+    """Text of a ``.cu`` file, with included files (``#include "name"``) inserted.
 
-    CuPy tells kernels on disk apart by this text and the options alone, not by what NVRTC would include.
+    CuPy identifies kernels on disk only by this text and the options, not by files that NVRTC would include.
 
     Args:
-        source: File name; what it includes lies in the same folder.
+        source: File name; included files are in the same folder.
     """
     path = SOURCES / source
     return _INCLUDED.sub(
@@ -192,7 +192,5 @@ def _compiled(device: int, source: str, name: str, defines: tuple[tuple[str, str
         return module.get_function(name)
     except (cupy.cuda.compiler.CompileException, cupy.cuda.driver.CUDADriverError) as error:
         raise KernelCompileError(f"{source}: NVRTC could not build {name} for device {device}") from error
-    except (
-        RuntimeError
-    ) as error:  # CuPy's for a library that it cannot load: "CuPy failed to load libnvrtc.so.13"
+    except RuntimeError as error:  # CuPy's error for a missing library: "CuPy failed to load libnvrtc.so.13"
         raise KernelCompileError(f"{source}: {name} cannot be built here: {error}") from error

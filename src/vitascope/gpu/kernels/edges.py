@@ -29,12 +29,12 @@ from vitascope.gpu.kernels.region import Region
 
 @dataclass(frozen=True, slots=True)
 class EdgeOptions:
-    """Edge options, in the order of their use; the defaults change nothing."""
+    """Edge options, in the order of application; the defaults change nothing."""
 
     threshold: tuple[float, float] | None = None
-    """Alpha at or below the first level becomes 0, at or above the second 1, linear between; 0..1."""
+    """Alpha at or below the first level becomes 0, at or above the second 1, with a linear ramp between; 0..1."""
     grow_px: float = 0.0
-    """Luma samples that the edge moves outward; negative moves it inward."""
+    """Distance by which the edge moves outward, in luma samples; negative moves it inward."""
     feather_px: float = 0.0
     """Standard deviation of the Gaussian that softens the edge, in luma samples."""
 
@@ -45,20 +45,20 @@ class EdgeOptions:
 
 
 def adjust_edges(alpha: Plane, options: EdgeOptions, *, regions: Sequence[Region]) -> Plane:
-    """Threshold, then grow or shrink, then feather, each eye on its own.
+    """Apply the threshold, then grow or shrink, then feather, for each eye separately.
 
-    Runs where alpha is: NumPy on the CPU; CuPy on the GPU, ordered on the current stream. The results are equal.
+    Runs on alpha's device: NumPy on the CPU; CuPy on the GPU, on the current stream. Results are equal.
 
     Args:
         alpha: uint8 or uint16 [H, W], full scale 255 or 65535.
-        options: What to do.
-        regions: Where each eye lies; together they cover the frame.
+        options: Edge options.
+        regions: Area of each eye; together they cover the frame.
 
     Returns:
-        The same dtype and shape; the input itself when nothing was requested.
+        The same dtype and shape; the input itself if nothing was requested.
 
     Raises:
-        ValueError: Moved by more than 256 samples.
+        ValueError: The edge would move by more than 256 samples.
         KernelCompileError: The CUDA source could not be built for this GPU.
     """
     if not options.active:
@@ -98,7 +98,7 @@ def map_levels(alpha: Plane, low: float, high: float) -> Plane:
         The same dtype and shape.
     """
     peak = alpha_peak(alpha)
-    if high <= low:  # one level: a hard cut
+    if high <= low:  # a single level: a hard cut
         hard = (alpha >= np.float32(low * peak)).astype(alpha.dtype)
         return np.asarray(hard * peak, alpha.dtype)
     slope = 1.0 / (high - low)
@@ -107,7 +107,7 @@ def map_levels(alpha: Plane, low: float, high: float) -> Plane:
 
 
 def _move_edge(alpha: Plane, pixels: float) -> Plane:
-    """Grey-scale dilation or erosion with a disc; a fraction of a pixel blends the two nearest whole ones."""
+    """Dilate or erode with a disc; a fraction of a pixel blends the two nearest whole radii."""
     move = dilate_disc if pixels > 0 else erode_disc
     whole = int(abs(pixels))
     fraction = abs(pixels) - whole
@@ -117,7 +117,7 @@ def _move_edge(alpha: Plane, pixels: float) -> Plane:
     return cv2.addWeighted(near, 1.0 - fraction, move(alpha, whole + 1), fraction, 0.0)
 
 
-# As in edges.cu.
+# Same as in edges.cu.
 _THREADS = 128
 _GROUP = 4
 _RUN = 8
@@ -128,7 +128,7 @@ _Step = Callable[[Any, Any], None]
 
 
 def _launch_edges(alpha: Any, options: EdgeOptions, regions: Sequence[Region]) -> Any:
-    """Run the kernels on the current CuPy stream; arguments and result as in ``adjust_edges``.
+    """Run the kernels on the current CuPy stream; takes and returns the same as ``adjust_edges``.
 
     Raises:
         KernelCompileError: A CUDA source could not be built for this GPU.
@@ -175,7 +175,7 @@ def _map_levels(source: Any, target: Any, low: float, high: float) -> None:
 
 
 def _move_edge_cuda(source: Any, target: Any, pixels: float) -> None:
-    """A disc of a whole radius; a fraction of a pixel blends the two nearest."""
+    """Apply a disc of a whole radius; a fraction of a pixel blends the two nearest."""
     import cupy
 
     erode = pixels < 0
@@ -232,7 +232,7 @@ def _feather(source: Any, target: Any, sigma: float) -> None:
 
 
 def _kernel(name: str, *planes: Any) -> Any:
-    """One of the kernels, for all the planes that it reads and writes."""
+    """One of the kernels, for all planes that it reads and writes."""
     return cuda_kernel(
         "edges.cu",
         name,
@@ -244,8 +244,8 @@ def _kernel(name: str, *planes: Any) -> Any:
 def feather_weights(dtype: npt.DTypeLike, sigma: float) -> npt.NDArray[np.int64]:
     """Weights of OpenCV's Gaussian for integer samples, in 256ths (uint8) or 65536ths (uint16).
 
-    OpenCV rounds the weights so that they sum to 1 exactly. They are read off its answer to a single bright sample,
-    so that they are those of the installed version.
+    OpenCV rounds the weights so that their sum is exactly 1. They are read from its response to a single bright
+    sample, so they match the installed version.
 
     Args:
         dtype: uint8 or uint16.
@@ -255,12 +255,12 @@ def feather_weights(dtype: npt.DTypeLike, sigma: float) -> npt.NDArray[np.int64]
         int64 [2 radius + 1].
     """
     peak = int(np.iinfo(dtype).max)
-    centre = math.ceil(4 * sigma) + 2  # more than the reach of either depth
+    centre = math.ceil(4 * sigma) + 2  # more than the reach at either depth
     row = np.zeros((1, 2 * centre + 1), dtype)
     row[0, centre] = peak
     response = cv2.GaussianBlur(row, (0, 0), sigma, borderType=cv2.BORDER_REPLICATE)[0]
     weights: npt.NDArray[np.int64] = np.rint(response * ((peak + 1) / peak)).astype(np.int64)
-    # Two of the largest weights give the same response; the sum tells them apart.
+    # Two values of the centre weight can give the same response; the sum tells them apart.
     weights[centre] += peak + 1 - weights.sum()
     radius = int(np.abs(np.flatnonzero(weights) - centre).max())
     return weights[centre - radius : centre + radius + 1]
@@ -283,7 +283,7 @@ def _device_levels(device: int, dtype: str, low: float, high: float) -> Any:
 
 
 def _resident(device: int, array: npt.NDArray[Any]) -> Any:
-    """A copy that any stream may read from now on: made once for each setting, so the host may wait for it."""
+    """A copy that any stream may read: made once per setting, so the host may wait for it."""
     import cupy
 
     with cupy.cuda.Device(device):

@@ -1,4 +1,4 @@
-"""Fits a picture to a frame: scaled, cropped, and converted to its format and colour."""
+"""Fits a picture to a frame: scales, crops and converts it to the frame's format and colour."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ def fit_frame(
 ) -> Frame:
     """Fill each region with the centre of a picture, scaled to cover it, and upright when displayed.
 
-    Where the colours are of one kind and nothing turns, the planes are resized as they are; else by way of RGB, and
-    HDR, SDR and wide gamuts are made to look alike.
-    For a ``like`` on the GPU a 4:2:0 picture is uploaded as it is and fitted there; any other is fitted on the CPU
-    first. The work and the result are ordered on the current CuPy stream.
+    If the colours are of the same kind and nothing is rotated, the planes are resized directly. Otherwise the
+    conversion goes through RGB, and makes HDR, SDR and wide gamuts look alike. If ``like`` is on the GPU, a 4:2:0
+    picture is uploaded and fitted there; any other is fitted on the CPU first. All work is ordered on the current
+    CuPy stream.
 
     Args:
-        picture: Any size, format and colour; on the CPU, or, for a ``like`` on the GPU, in NV12 or P010 there.
-        like: Gives size, format, colour, moment and device.
-        regions: Where to put it; what they leave open is black.
-        picture_rotation_degrees: Clockwise turn that makes the picture upright.
-        rotation_degrees: Clockwise turn that makes ``like`` upright.
+        picture: Any size, format and colour, on the CPU; or NV12 or P010 on the GPU, if ``like`` is there, too.
+        like: Sets size, format, colour, time and device.
+        regions: Areas to fill; the rest is black.
+        picture_rotation_degrees: Clockwise rotation that makes the picture upright.
+        rotation_degrees: Clockwise rotation that makes ``like`` upright.
 
     Returns:
-        A frame of ``like``'s format, where ``like`` is. The ways agree within 2 codes of 8 bits on pictures
-        without noise.
+        A frame in ``like``'s format, on its device. CPU and GPU agree within 2 codes of 8 bits on pictures without
+        noise.
 
     Raises:
-        ValueError: The picture is on the GPU and ``like`` is not, or ``like`` on the GPU is not semi-planar.
+        ValueError: The picture is on the GPU but ``like`` is not, or ``like`` on the GPU is not semi-planar.
     """
     placed = [
         (region, _crop(picture, region, picture_rotation_degrees, rotation_degrees)) for region in regions
@@ -72,7 +72,7 @@ def fit_frame(
 
 
 def _crop(picture: Frame, region: Region, picture_rotation: Rotation, rotation: Rotation) -> Region:
-    """The largest centred crop of a picture with the aspect that the region has when both are upright."""
+    """The largest centred crop of a picture with the region's aspect ratio, both upright."""
     shape = _turned(_turned(region.size, rotation), picture_rotation)
     aspect = shape[1] / shape[0]
     width = min(picture.width, max(round(picture.height * aspect), 1))
@@ -125,15 +125,15 @@ def _by_way_of_rgb(
     turns: tuple[Rotation, Rotation],
     planes_of: Callable[[Any], tuple[Plane, ...]],
 ) -> tuple[Plane, ...]:
-    """Each eye alone, as everywhere; where a chroma block belongs to two eyes, both at once.
+    """Convert each eye separately; if a chroma block belongs to two eyes, convert both at once.
 
     Args:
-        arrays: NumPy or CuPy, where the picture is.
-        picture: What to fit.
-        like: Gives size and format.
-        placed: Regions and the crops that fill them.
-        turns: Clockwise turns that make picture and ``like`` upright.
-        planes_of: The planes of float32 RGB [3, H, W].
+        arrays: The module ``numpy`` or ``cupy``, for the picture's device.
+        picture: The picture to fit.
+        like: Sets size and format.
+        placed: Regions with the crops that fill them.
+        turns: Clockwise rotations that make picture and ``like`` upright.
+        planes_of: Converts float32 RGB [3, H, W] to planes.
     """
     if all(is_whole_blocks(region, like) for region, _ in placed):
         planes = tuple(
@@ -155,7 +155,7 @@ def _by_way_of_rgb(
 def _upright_crop(
     picture: Frame, like: Frame, region: Region, crop: Region, turns: tuple[Rotation, Rotation]
 ) -> Any:
-    """RGB [3, h, w], in ``like``'s colour, of a region as it is coded."""
+    """RGB [3, h, w] for a region in its coded orientation, in ``like``'s colour."""
     picture_rotation, rotation = turns
     upright = preprocess(
         picture, regions=[crop], size=_turned(region.size, rotation), rotation_degrees=picture_rotation
@@ -163,7 +163,7 @@ def _upright_crop(
     convert = look_alike(picture.color, like.color)
     if convert is not None:
         upright = convert(upright)
-    # np.rot90 turns counter-clockwise for positive k, and turns CuPy arrays too.
+    # np.rot90 rotates counter-clockwise for positive k, for CuPy arrays, too.
     return np.rot90(upright, k=rotation // 90, axes=(-2, -1))
 
 
@@ -172,14 +172,14 @@ def _covers(placed: list[tuple[Region, Region]], like: Frame) -> bool:
 
 
 def _black(arrays: Any, like: Frame, slot: int) -> Plane:
-    """A plane of black."""
+    """A black plane."""
     code = round(yuv_from_rgb(like.color, like.format)[1][min(slot, 1)])
     plane: Plane = arrays.full(like.planes[slot].shape, code, like.format.dtype)
     return plane
 
 
 def _fit_codes(picture: Frame, like: Frame, placed: list[tuple[Region, Region]]) -> tuple[Plane, ...]:
-    """The picture's planes at ``like``'s size, without a way through RGB: the codes mean the same, but for depth."""
+    """Resize the picture's planes directly: their codes mean the same, apart from the depth."""
     target = like.format
     planes = tuple(_black(np, like, slot) for slot in range(len(like.planes)))
     luma, *chroma = planes
@@ -205,11 +205,11 @@ def _fit_codes(picture: Frame, like: Frame, placed: list[tuple[Region, Region]])
 
 
 class _Recoding:
-    """Codes of one format as codes of another with the same matrix and range: an affine function of the word.
+    """Converts codes between formats with the same matrix and range: an affine function of the word.
 
     Args:
-        picture: Gives the source's format and range.
-        like: Gives the target's.
+        picture: Sets the source's format and range.
+        like: Sets the target's format and range.
         slot: 0 for luma, 1 for chroma.
     """
 
@@ -217,16 +217,16 @@ class _Recoding:
         (source, source_offset), (target, target_offset) = (
             yuv_from_rgb(frame.color, frame.format) for frame in (picture, like)
         )
-        column = 0 if slot == 0 else 2  # blue in U is never 0
+        column = 0 if slot == 0 else 2  # blue's U is never 0
         self._scale = float(target[slot, column] / source[slot, column])
         self._offset = float(target_offset[slot] - self._scale * source_offset[slot])
         self._format = like.format
         is_same_word = (picture.format.dtype, picture.format.sample_shift) == (like.format.dtype, 0)
-        # P010's low bits must be cleared again after any averaging.
+        # P010's low bits must be cleared again after averaging.
         self.is_identity = self._scale == 1.0 and self._offset == 0.0 and is_same_word
 
     def __call__(self, plane: Plane) -> Plane:
-        """Words of the target's format."""
+        """Convert to the target format's words."""
         if self.is_identity and plane.dtype == self._format.dtype:
             return plane
         step = 1 << self._format.sample_shift
@@ -238,11 +238,11 @@ class _Recoding:
 
 
 def _resized(plane: Plane, window: Window, size: tuple[int, int], own: Region, recode: _Recoding) -> Any:
-    """A window at another size: in the plane's dtype where that is the result's and the window whole samples."""
+    """Resize a window; keeps the plane's dtype if the result has the same and the window consists of whole samples."""
     samples: Window = (own.x, own.y, own.x + own.width, own.y + own.height)
     if recode.is_identity and window == samples:
         patch: Any = plane[own.rows, own.columns]
-        # OpenCV's area filter averages only when both axes shrink; shrink each axis first, then grow.
+        # OpenCV's area filter only averages if both axes shrink; shrink first, then enlarge.
         smaller = (min(own.width, size[1]), min(own.height, size[0]))
         if smaller != (own.width, own.height):
             patch = cv2.resize(patch, smaller, interpolation=cv2.INTER_AREA)
@@ -253,7 +253,7 @@ def _resized(plane: Plane, window: Window, size: tuple[int, int], own: Region, r
 
 
 def _chroma_window(picture: Frame, crop: Region, like: Frame, region: Region) -> Window:
-    """Ranges that a region's chroma averages, in chroma samples of the picture: each site covers what its luma does."""
+    """The window that a region's chroma averages, in chroma samples of the picture; each site covers its luma."""
     share = chroma_region(region, like.format)
     edges: list[float] = []
     for axis, (first, count) in enumerate(((share.x, share.width), (share.y, share.height))):
@@ -271,7 +271,7 @@ def _chroma_window(picture: Frame, crop: Region, like: Frame, region: Region) ->
 
 
 def _site(fmt: YuvFormat, color: ColorSpec, axis: int) -> tuple[int, float]:
-    """Luma samples from site to site along x (0) or y (1), and the first site's place from the picture's edge."""
+    """Distance of sites along x (0) or y (1), and the first one's distance from the picture's edge, in luma samples."""
     shift = (fmt.chroma_shift_x, fmt.chroma_shift_y)[axis]
     is_cosited = color.chroma_location in (("left", "topleft"), ("topleft",))[axis]
     step = 1 << shift

@@ -1,16 +1,16 @@
 """Recovers the person's own colour along the edge, where the camera mixed it with the background.
 
-Blur fusion (Forte, "Approximate Fast Foreground Colour Estimation", ICIP 2021): near every sample the colours of the
-person and of the scene behind are means of the picture, weighted with alpha and with what is left of it, over a wide
-neighbourhood; then the person's is, of a first answer, over a narrow one. (The paper takes such a mean of the scene's,
-too. It changes nothing, because that is smooth already.) What the two do not explain of the picture is the person's, in
-alpha's share::
+Blur fusion (Forte, "Approximate Fast Foreground Colour Estimation", ICIP 2021): near each sample, the colours of
+person and scene are averages of the picture over a wide area, weighted with alpha and its complement. The person's
+colour is then averaged from that first estimate over a narrow area. (The paper also averages the scene's colour
+again, which changes nothing, because it is already smooth.) The remainder that the two colours do not explain is
+added to the person in proportion to alpha::
 
     foreground = person + alpha * (picture - alpha * person - (1 - alpha) * scene)
 
-Both means are smooth, so they are made in small pictures (``local_colors``) and read between their samples; only the
-last line sees the full picture, and only where alpha is partial (``decontaminate``): all else keeps the codes that
-were decoded. It is computed in Y, U and V, which are affine in R, G and B, as the formula is.
+Both averages are smooth, so they are computed in small pictures (``local_colors``) and interpolated. Only the last
+line reads the full picture, and only where alpha is partial (``decontaminate``): all other samples keep their decoded
+codes. It is computed in Y, U and V, which are affine in R, G and B, like the formula.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from vitascope.gpu.kernels.resample import downsample_to_chroma
 from vitascope.gpu.kernels.resize_normalize import resized
 
 FloatPlane = npt.NDArray[Any]
-"""float32; OpenCV's stubs do not say which dtype they return."""
+"""float32; OpenCV's stubs do not declare the dtype."""
 
-# As in foreground.cu. In samples of a network's picture, of which the longest side is 256 to 1024: wide is some tenth
-# of the picture, narrow some hundredth; the paper's 90 and 6 are for pictures of 1000 and more.
+# Same as in foreground.cu. In samples of a network's picture, with a longest side of 256 to 1024: wide is about a
+# tenth of the picture, narrow about a hundredth; the paper's 90 and 6 are for pictures of 1000 and more.
 _CELL = 8
-"""Samples along the side of a cell, over which wide means are gathered."""
+"""Side of a cell, over which wide averages are gathered, in samples."""
 _WIDE_CELLS = 5
 _NARROW = 4
 _LEAST_SHARE = 1e-3
-"""Share of a window's weight that the wider mean always has; away from people it is all there is."""
+"""Minimum share of the wider average in a window; far from people, only that average counts."""
 _NOTHING = 1e-4
-"""Weight of a window that is rounding alone."""
+"""Weight of a window below which it consists of rounding errors."""
 _MOST_SIDE = 1024
-"""Samples along the longest side of the pictures in which means are made: in larger ones they would reach less far."""
+"""Longest side of the pictures in which averages are computed; in larger ones they would cover too small an area."""
 
 
 def colors_size(size: tuple[int, int]) -> tuple[int, int]:
-    """The size (height, width) of the pictures in which colours are estimated, for coefficients of a size."""
+    """The size (height, width) of the pictures in which colours are estimated, for coefficients of a given size."""
     shrink = min(_MOST_SIDE / max(size), 1.0)
     height, width = (max(round(side * shrink), 1) for side in size)
     return height, width
@@ -63,24 +63,24 @@ def local_colors(
     *,
     out: npt.NDArray[np.float32] | None = None,
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """The colours of person and scene near every sample of a small picture, beside alpha's coefficients.
+    """The colours of person and scene near each sample of a small picture, added to alpha's coefficients.
 
-    Runs where the arrays are: NumPy on the CPU; CuPy in three small kernels on the GPU, ordered on the current stream.
-    The two agree to 1e-3.
+    Runs on the arrays' device: NumPy on the CPU; CuPy in three small kernels on the GPU, on the current stream.
+    Results agree to 1e-3.
 
     Args:
         rgb: float16 or float32 [E, 3, ...], 0..1: the picture at ``colors_size`` of the coefficients' size.
-        gain: float16 or float32 [E, 1, h, w], as ``MatteEstimate`` has alpha's.
-        offset: As gain.
-        out: float32 [2, E, 4, h, w]: where to make both on the CPU.
+        gain: float16 or float32 [E, 1, h, w], alpha's gain as in ``MatteEstimate``.
+        offset: Likewise, alpha's offset.
+        out: float32 [2, E, 4, h, w]: output memory on the CPU.
 
     Returns:
-        ``gain`` and ``offset`` of its dtype [E, 4, h, w], as ``render`` takes them: R, G and B of the person before
-        alpha's gain, R, G and B of the scene before its offset. Where all of a window is person, or none of it, both
+        ``gain`` and ``offset`` with their dtype, [E, 4, h, w], as for ``render``: the person's R, G and B before
+        alpha's gain, the scene's R, G and B before its offset. In a window with only person or only background, both
         colours are the picture's own.
 
     Raises:
-        ValueError: Shapes do not fit.
+        ValueError: Shapes do not match.
         KernelCompileError: The CUDA source could not be built for this GPU.
     """
     eyes, channels, height, width = rgb.shape
@@ -117,12 +117,12 @@ def local_colors(
 
 
 def _fill_near_people(made: FloatPlane, picture: FloatPlane, alpha: FloatPlane) -> None:
-    """Write person and scene [2, 3, h, w] wherever alpha is above 0 in the window."""
+    """Write person and scene [2, 3, h, w] wherever alpha is above 0 nearby."""
     x, y, columns, rows = cv2.boundingRect((alpha > 0).astype(np.uint8))
     if not columns:
         return
     height, width = alpha.shape
-    # What is made, and what it is made of.
+    # The area to compute, and the larger area that it is computed from.
     top, bottom = max(y - _NARROW, 0), min(y + rows + _NARROW, height)
     left, right = max(x - _NARROW, 0), min(x + columns + _NARROW, width)
     outer = slice(max(top - _NARROW, 0), bottom + _NARROW), slice(max(left - _NARROW, 0), right + _NARROW)
@@ -154,8 +154,8 @@ def _fill_near_people(made: FloatPlane, picture: FloatPlane, alpha: FloatPlane) 
 def _wide_colors(
     picture: FloatPlane, alpha: FloatPlane, part: tuple[slice, slice]
 ) -> Iterator[tuple[FloatPlane, FloatPlane]]:
-    """Means of person and scene over many cells, of each channel in turn: float32, at the samples of a part."""
-    # The cells between which its samples lie, and all that these are means of.
+    """Averages of person and scene over many cells, for each channel in turn: float32, at the samples of an area."""
+    # The cells between which its samples lie, and all cells that contribute to them.
     between, around = [], []
     for samples, length in zip(part, alpha.shape, strict=True):
         count = -(-length // _CELL)
@@ -189,7 +189,7 @@ def _wide_colors(
 
 @lru_cache(maxsize=8)
 def _sample_counts(height: int, width: int) -> FloatPlane:
-    """Samples of the cells around each cell of a picture."""
+    """Number of samples in the cells around each cell of a picture."""
     return _sums(_cell_sums(np.ones((height, width), np.float32)), _WIDE_CELLS)
 
 
@@ -218,24 +218,24 @@ def decontaminate(
 ) -> Frame:
     """Replace the colour of partly transparent samples by the person's own.
 
-    Runs where the frame is: NumPy planes on the CPU; CuPy planes (NV12 or P010) in one CUDA kernel, ordered on the
-    current CuPy stream.
+    Runs on the frame's device: NumPy planes on the CPU; CuPy planes (NV12 or P010) in one CUDA kernel, on the current
+    CuPy stream.
 
     Args:
         frame: The picture.
-        alpha: uint8 or uint16 [H, W], before edge options: says which samples the camera mixed.
-        regions: Where each eye lies; together they cover the frame. Nothing is read across a seam; one that cuts a
+        alpha: uint8 or uint16 [H, W], before edge options, since it tells which samples the camera mixed.
+        regions: Area of each eye; together they cover the frame. Nothing is read across a seam; a seam inside a
             chroma block is moved to the block's end.
-        person: float32 [N, 3, h, w], R, G, B 0..1, upright, one for each region, on the frame's device; float16 too on
-            the GPU: what people look like nearby, as ``local_colors`` tells.
-        scene: As person: what the scene behind them looks like.
-        rotation_degrees: Clockwise turn that made the picture upright for the network.
+        person: float32 [N, 3, h, w], also float16 on the GPU: colour of people nearby, R, G, B in 0..1, upright, one
+            for each region, on the frame's device; from ``local_colors``.
+        scene: Likewise, colour of the scene behind them.
+        rotation_degrees: Clockwise rotation that made the picture upright for the network.
 
     Returns:
-        A frame with planes of its own; the input's are untouched.
+        A frame with new planes.
 
     Raises:
-        ValueError: A frame on the GPU is not semi-planar, or alpha or the colours do not fit it.
+        ValueError: A frame on the GPU is not semi-planar, or alpha or the colours do not match it.
         KernelCompileError: The CUDA source could not be built for this GPU.
     """
     regions = [_to_whole_blocks(region, frame) for region in regions]
@@ -273,7 +273,7 @@ def decontaminate(
             y, x = np.divmod(where.astype(np.int32), np.int32(shares.shape[1]))
             share = shares[y, x] * np.float32(1 / alpha_peak(shares))
             height, width = colors[0].shape[1:]
-            # Half a sample, because a sample's place is its centre.
+            # Half a sample, because a sample's position is its centre.
             down, across = (
                 (at * np.float32(step) + np.float32(site + first)) * np.float32(small / full)
                 - np.float32(0.5)
@@ -290,12 +290,12 @@ def decontaminate(
 
 
 def _around_people(alpha: Plane, region: Region, step_x: int, step_y: int) -> Region | None:
-    """The part of a region, in whole chroma blocks, beyond which alpha is 0 at every site; None: all of it."""
+    """The part of a region, in whole chroma blocks, outside which alpha is 0 at every site; None means all of it."""
     seen = alpha[region.rows, region.columns]
     x, y, width, height = cv2.boundingRect(seen if seen.dtype == np.uint8 else (seen > 0).astype(np.uint8))
     if not width:
         return None
-    # A site reads one sample beside its own.
+    # A site also reads the samples beside its own.
     left, top = max(x - 1, 0) // step_x * step_x, max(y - 1, 0) // step_y * step_y
     right = min(-(-(x + width + 1) // step_x) * step_x, region.width)
     bottom = min(-(-(y + height + 1) // step_y) * step_y, region.height)
@@ -303,7 +303,7 @@ def _around_people(alpha: Plane, region: Region, step_x: int, step_y: int) -> Re
 
 
 def _to_whole_blocks(region: Region, frame: Frame) -> Region:
-    """The region from its first to its last chroma block; a block that a seam cuts belongs to the eye before it."""
+    """Extend a region to whole chroma blocks; a block cut by a seam belongs to the eye before it."""
     step_x, step_y = 1 << frame.format.chroma_shift_x, 1 << frame.format.chroma_shift_y
     left, top = -(-region.x // step_x) * step_x, -(-region.y // step_y) * step_y
     right = min(-(-(region.x + region.width) // step_x) * step_x, frame.width)
@@ -320,13 +320,13 @@ def _rounded(codes: FloatPlane, fmt: YuvFormat) -> FloatPlane:
 def _read_converted(
     colors: Sequence[FloatPlane], rows: FloatPlane, columns: FloatPlane, affine: FloatPlane
 ) -> FloatPlane:
-    """Bilinear reads of colours at N places; borders repeat.
+    """Read colours bilinearly at N positions; borders repeat.
 
     Args:
-        colors: Two, [3, h, w] each, R, G and B.
+        colors: Two pictures, [3, h, w] each, R, G and B.
         rows: float32 [N], fractional indices.
-        columns: As rows.
-        affine: float32 [C, 4], from R, G, B and 1 to the channels wanted.
+        columns: float32 [N], fractional indices.
+        affine: float32 [C, 4], from R, G, B and 1 to the wanted channels.
 
     Returns:
         float32 [2 C, N].
@@ -335,7 +335,7 @@ def _read_converted(
     rows, columns = np.clip(rows, 0, height - 1), np.clip(columns, 0, width - 1)
     upper, first = rows.astype(np.int32), columns.astype(np.int32)
     down, across = rows - upper, columns - first
-    # Only what lies around the places is converted: it holds fewer samples than are read.
+    # Only the area around the positions is converted, because it has fewer samples than are read.
     top, bottom = int(upper.min()), min(int(upper.max()) + 2, height)
     left, right = int(first.min()), min(int(first.max()) + 2, width)
     corner = (upper - np.int32(top)) * np.int32(right - left) + (first - np.int32(left))
@@ -356,7 +356,7 @@ def _read_converted(
 
 
 def _approach(first: FloatPlane, second: FloatPlane, share: FloatPlane) -> None:
-    """Move the first to the second by a share, in place; the second is used up."""
+    """Move the first towards the second by a share, in place; the second is overwritten."""
     second -= first
     second *= share
     first += second
@@ -372,7 +372,7 @@ _BLOCK = 32, 8
 
 
 def _launch_local_colors(rgb: Any, gain: Any, offset: Any) -> tuple[Any, Any]:
-    """Run the kernels on the current CuPy stream; arguments and results as of ``local_colors``.
+    """Run the kernels on the current CuPy stream; takes and returns the same as ``local_colors``.
 
     Raises:
         KernelCompileError: The CUDA source could not be built for this GPU.

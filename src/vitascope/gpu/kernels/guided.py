@@ -1,9 +1,9 @@
 """Refines a small matte against the full picture (He et al., "Guided Image Filtering", 2013).
 
-The matte is locally an affine function of the picture, ``alpha = gain * grey + offset``. ``gain`` and ``offset`` are
-found (or learned, in RVM's deep guided filter) at the network's size, where they are smooth, and are upsampled
-bilinearly; only the last multiply-add reads the full picture (the fast guided filter, He and Sun 2015).
-``grey`` is the mean of R, G and B in 0..1.
+Locally, the matte is an affine function of the picture, ``alpha = gain * grey + offset``. ``gain`` and ``offset`` are
+computed (or learned, in RVM's deep guided filter) at the network's size, where they are smooth, and upsampled
+bilinearly. Only the last multiply-add reads the full picture (the fast guided filter, He and Sun 2015). ``grey`` is
+the mean of R, G and B in 0..1.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.region import Region, cut, is_whole_blocks, whole_frame
 from vitascope.gpu.kernels.resample import lerp, upsample_to_luma
 
-# Rows handled together: a band's float planes stay in a core's cache, and are too small for the allocator to give back
-# to the system after every frame, which can cost more in page faults than the arithmetic does.
+# Rows handled together: a band's float planes fit a core's cache, and are so small that the allocator does not return
+# them to the system after every frame, which could cost more in page faults than the arithmetic does.
 _BAND_ROWS = 128
 
 FloatPlane = npt.NDArray[Any]
-"""float32; OpenCV's stubs do not say which dtype they return."""
+"""float32; OpenCV's stubs do not declare the dtype."""
 
 
 def guided_coefficients(
@@ -39,7 +39,7 @@ def guided_coefficients(
     Args:
         rgb: float32 [N, 3, h, w], 0..1: the picture at the matte's size.
         alpha: float32 [N, h, w], 0..1.
-        radius: Half the window; borders repeat.
+        radius: Radius of the window; borders repeat.
         epsilon: Variance below which a window counts as flat and keeps its mean alpha.
 
     Returns:
@@ -68,7 +68,7 @@ def grey_plane(frame: Frame, window: Region | None = None) -> FloatPlane:
 
     Args:
         frame: The picture.
-        window: Which samples; all when omitted.
+        window: The samples to compute; all if omitted.
     """
     window = whole_frame(frame) if window is None else window
     matrix, offset = rgb_from_yuv(frame.color, frame.format)
@@ -98,7 +98,7 @@ def grey_plane(frame: Frame, window: Region | None = None) -> FloatPlane:
 
 
 def upright_to_coded(planes: FloatPlane, rotation_degrees: Rotation) -> FloatPlane:
-    """Turn [..., h, w] from upright back to the orientation the frame is coded in."""
+    """Rotate [..., h, w] from upright to the frame's coded orientation."""
     return np.ascontiguousarray(np.rot90(planes, k=rotation_degrees // 90, axes=(-2, -1)))
 
 
@@ -110,23 +110,23 @@ def refine_alpha(
     offset: npt.NDArray[np.float32],
     rotation_degrees: Rotation = 0,
 ) -> Plane:
-    """Alpha of the full picture from coefficients at the network's size.
+    """Compute alpha for the full picture from coefficients at the network's size.
 
-    Runs where the frame is: NumPy planes on the CPU; CuPy planes (NV12 or P010) in one CUDA kernel, ordered on the
-    current CuPy stream.
+    Runs on the frame's device: NumPy planes on the CPU; CuPy planes (NV12 or P010) in one CUDA kernel, on the current
+    CuPy stream.
 
     Args:
         frame: The picture.
-        regions: Where each eye lies; outside them alpha is 0.
-        gain: float32 [N, h, w], upright, one for each region, on the frame's device; float16 too on the GPU.
-        offset: As gain.
-        rotation_degrees: Clockwise turn that made the picture upright for the network.
+        regions: Area of each eye; outside them alpha is 0.
+        gain: float32 [N, h, w], also float16 on the GPU: upright, one for each region, on the frame's device.
+        offset: Likewise.
+        rotation_degrees: Clockwise rotation that made the picture upright for the network.
 
     Returns:
-        uint8 [H, W] in 0..255 for 8-bit frames, uint16 [H, W] in 0..65535 for deeper ones.
+        uint8 [H, W], 0..255, for 8-bit frames; uint16 [H, W], 0..65535, for deeper ones.
 
     Raises:
-        ValueError: A frame on the GPU is not semi-planar, or the coefficients do not fit it.
+        ValueError: A frame on the GPU is not semi-planar, or the coefficients do not match it.
         KernelCompileError: The CUDA source could not be built for this GPU.
     """
     if is_on_gpu(frame.planes[0]):
@@ -137,7 +137,7 @@ def refine_alpha(
     for index, region in enumerate(regions):
         slope = upright_to_coded(gain[index] * peak, rotation_degrees)
         bias = upright_to_coded(offset[index] * peak, rotation_degrees)
-        # Whatever the picture shows there, alpha rounds to 0 where neither bound reaches half a code.
+        # If neither bound reaches half a code, alpha rounds to 0 whatever the picture shows.
         visible = np.maximum(slope * darkest, slope * brightest) + bias >= 0.5
         if is_whole_blocks(region, frame):
             eye = alpha[region.rows, region.columns]
@@ -156,12 +156,12 @@ def _refine_eye(
     bias: FloatPlane,
     visible: npt.NDArray[np.bool_],
 ) -> None:
-    """Write ``slope * grey + bias`` into the parts of a region where anything is visible."""
+    """Write ``slope * grey + bias`` into the visible parts of a region."""
     rows = np.flatnonzero(visible.any(axis=1))
     if rows.size == 0:
         return
     height = len(slope)
-    # Interpolation carries a sample's value to its neighbours, hence one more on each side.
+    # Interpolation spreads a sample's value to its neighbours, so add one on each side.
     top = region.y + max(int((rows[0] - 1) * region.height / height), 0)
     bottom = region.y + min(math.ceil((rows[-1] + 2) * region.height / height), region.height)
     for first in range(top, bottom, _BAND_ROWS):
@@ -169,34 +169,34 @@ def _refine_eye(
         centres = np.arange(first - region.y, last - region.y) + 0.5
         positions = (centres * (height / region.height) - 0.5).astype(np.float32)
         read = slice(max(int(positions[0]), 0), int(positions[-1]) + 2)
-        positions -= np.float32(read.start)  # of the rows that are read alone: all others would be copied
+        positions -= np.float32(read.start)  # relative to the rows that are read: reading all would copy them
         for small, full in _visible_columns(np.any(visible[read], axis=0), region):
             size = (full.stop - full.start, last - first)
-            # Rows are interpolated while they are still narrow, then widened.
+            # Interpolate rows while they are still narrow, then widen them.
             steep, shift = (
                 cv2.resize(lerp(planes[read, small], positions, axis=0), size, interpolation=cv2.INTER_LINEAR)
                 for planes in (slope, bias)
             )
             cv2.multiply(steep, grey_plane(frame, Region(full.start, first, *size)), steep)
-            # An integer destination rounds and saturates: this is the clamp to 0..1.
+            # An integer destination rounds and saturates, which clamps to 0..1.
             depth = cv2.CV_8U if alpha.dtype == np.uint8 else cv2.CV_16U
             alpha[first:last, full] = cv2.add(steep, shift, dtype=depth)
 
 
 def _visible_columns(visible: Any, region: Region) -> Iterator[tuple[slice, slice]]:
-    """The columns around what is visible in a band, from left to right: small samples, and full ones of the frame.
+    """The columns around visible samples of a band, from left to right: slices of small samples, and of the frame's.
 
     ``visible`` is bool [w].
 
-    Columns are cut where a small and a full sample begin together, so that widening the cut is the same as cutting the
-    widened plane.
+    Columns are cut where a small and a full sample begin together, so that widening a cut equals cutting the widened
+    plane.
     """
     columns = np.flatnonzero(visible)
     if columns.size == 0:
         return
     common = math.gcd(len(visible), region.width)
     small_step, full_step = len(visible) // common, region.width // common
-    # One more on each side here, too.
+    # Again one more on each side.
     first_units = np.maximum((columns - 1) // small_step, 0)
     last_units = np.minimum(-(-(columns + 2) // small_step), common)
     apart = np.flatnonzero(first_units[1:] - last_units[:-1] > 0)

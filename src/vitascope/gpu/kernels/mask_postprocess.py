@@ -213,12 +213,12 @@ def _soften(mask: npt.NDArray[np.uint8], sigma: float) -> npt.NDArray[np.uint8]:
     return soft
 
 
-# As in mask_postprocess.cu.
+# Same as in mask_postprocess.cu.
 _THREADS = 128
 _LANES = 4
 _TILE, _TILE_WARPS = 32, 8
 _MAX_RADIUS = math.ceil(3 * MAX_SIGMA) + 1
-_MOST_SHARED_BYTES = 48 << 10  # of a block, without opting in to more
+_MOST_SHARED_BYTES = 48 << 10  # per block, without opting in to more
 _GAUSSIAN = np.dtype([("radius", "i4"), ("weight", "u2", 2 * _MAX_RADIUS + 1), ("unused", "u2")])
 
 

@@ -1,7 +1,7 @@
 """Grey-scale dilation and erosion: the maximum or minimum of a window around each sample.
 
-Samples outside the plane do not count, so the border neither grows nor shrinks anything by itself. The disc of radius
-``r`` is OpenCV's ellipse of side ``2r + 1``: row ``dy`` reaches ``round(sqrt(r^2 - dy^2))`` samples to either side.
+Samples outside the plane do not count, so the border itself has no effect. The disc of radius ``r`` is OpenCV's
+ellipse with side ``2r + 1``: row ``dy`` extends ``round(sqrt(r^2 - dy^2))`` samples to either side.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from vitascope.frames import Plane
 from vitascope.gpu.kernels.cuda_module import cuda_kernel, fields, is_on_gpu, nvtx_range
 
 MAX_RADIUS_PX = 256
-"""Largest radius of a window; the GPU keeps a block's rows with their neighbours in shared memory."""
+"""Largest radius of a window; on the GPU, a block keeps its rows and their neighbours in shared memory."""
 
 Shape = Literal["box", "disc"]
 
 
 def dilate_box(plane: Plane, radius_px: int) -> Plane:
-    """Largest sample of the square of ``2 radius_px + 1`` samples around each sample.
+    """Largest sample in the square of side ``2 radius_px + 1`` around each sample.
 
-    This function and its three siblings run where the plane is: NumPy on the CPU; CuPy on the GPU, ordered on the
-    current stream. Results are equal bit for bit.
+    Like its three siblings, runs on the plane's device: NumPy on the CPU; CuPy on the GPU, on the current stream.
+    Results are bit-for-bit equal.
 
     Args:
         plane: uint8 or uint16 [H, W], or several, [N, H, W]; rows may be padded.
-        radius_px: Samples to each side, 0 to 256; 0 gives the plane itself.
+        radius_px: Samples to each side, 0 to 256; 0 returns the plane itself.
 
     Returns:
         The same dtype and shape, C-contiguous.
 
     Raises:
-        ValueError: Another dtype or shape, or a radius out of range.
+        ValueError: The dtype or shape is not supported, or the radius is out of range.
         KernelCompileError: The CUDA source could not be built for this GPU.
     """
     return _morph(plane, radius_px, shape="box", erode=False)
@@ -85,17 +85,17 @@ def _morph(plane: Plane, radius_px: int, *, shape: Shape, erode: bool) -> Plane:
     return planes
 
 
-# As in morphology.cu.
+# Same as in morphology.cu.
 _THREADS = 256
 _SEGMENT = 1024
 _GROUP = 4
 _SMALL_DISC_PX, _SMALL_DEPTH, _LARGE_DEPTH = 4, 8, 16
 
 PLANE_VIEW = np.dtype([("data", "u8"), *fields("i8", "pitch", "step")])
-"""The kernels' view of planes: address, then samples from row to row and from plane to plane."""
+"""The kernels' description of planes: address, then distances of rows and of planes in samples."""
 
 SAMPLE_NAMES = {1: "unsigned char", 2: "unsigned short"}
-"""C++ types by bytes of a sample."""
+"""C++ types by bytes per sample."""
 
 _DISC = np.dtype(
     [
@@ -112,9 +112,9 @@ def launch_morphology(planes: Any, radius_px: int, *, shape: Shape, erode: bool,
     Args:
         planes: CuPy uint8 or uint16 [H, W] or [N, H, W]; rows and planes may be padded.
         radius_px: 1 to 256.
-        shape: The window.
+        shape: Shape of the window.
         erode: True for the smallest sample, False for the largest.
-        out: Where to write, of the same dtype and shape, not the input itself; a new array when omitted.
+        out: Output array of the same dtype and shape, not the input itself; a new array if omitted.
 
     Returns:
         ``out``.
@@ -145,7 +145,7 @@ def launch_morphology(planes: Any, radius_px: int, *, shape: Shape, erode: bool,
                 shared_mem=int((window["levels"][0] + 1) * window["width"][0]) * 4,
             )
             return result
-        # Between the passes, rows begin and end on whole groups.
+        # Between the passes, rows begin and end at whole groups.
         padded = (count, height, -(-width // _GROUP) * _GROUP)
         across, suffixes = cupy.empty(padded, planes.dtype), cupy.empty(padded, planes.dtype)
         cuda_kernel("morphology.cu", "box_rows", **defines)(
@@ -162,7 +162,7 @@ def launch_morphology(planes: Any, radius_px: int, *, shape: Shape, erode: bool,
 
 
 def plane_view(planes: Any) -> Any:
-    """``PLANE_VIEW`` of a CuPy array [H, W] or [N, H, W] whose samples of a row are neighbours."""
+    """``PLANE_VIEW`` of a CuPy array [H, W] or [N, H, W] with adjacent samples in a row."""
     if planes.strides[-1] != planes.dtype.itemsize and planes.shape[-1] > 1:
         raise ValueError("the samples of a row must lie next to each other")
     view = np.zeros(1, PLANE_VIEW)
@@ -172,14 +172,14 @@ def plane_view(planes: Any) -> Any:
 
 
 def has_aligned_rows(planes: Any) -> bool:
-    """True when every row begins on 4 samples."""
+    """True if every row begins at a multiple of 4 samples."""
     step = _GROUP * planes.dtype.itemsize
     return bool(planes.data.ptr % step == 0 and all(stride % step == 0 for stride in planes.strides[:-1]))
 
 
 @lru_cache(maxsize=64)
 def _disc(radius_px: int) -> Any:
-    """The disc's rows, each as two overlapping runs of a power of two samples."""
+    """The disc's rows, each as two overlapping runs whose length is a power of two."""
     reach = (structuring_element("disc", radius_px)[radius_px:].sum(axis=1, dtype=int) - 1) // 2
     level = np.log2(2 * reach + 1).astype(int)
     disc = np.zeros(1, _DISC)

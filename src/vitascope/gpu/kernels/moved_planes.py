@@ -21,20 +21,20 @@ def moved(
     is_back: bool = False,
     beyond: float | None = None,
 ) -> FloatArray:
-    """Planes of pictures, moved, and read linearly between samples.
+    """Move planes of pictures, with linear interpolation.
 
-    Runs where the planes are: OpenCV on the CPU; CuPy in one kernel, ordered on the current stream. Results differ by
-    rounding, of places to 1/32 sample where OpenCV reads so.
+    Runs on the planes' device: OpenCV on the CPU; CuPy in one kernel, on the current stream. Results differ by
+    rounding, because OpenCV reads at multiples of 1/32 sample.
 
     Args:
         planes: float32 [N, C, h, w].
-        moves: Where a place (x, y) of each picture's planes is moved to, affine, float64 [N, 2, 3], in samples, in the
-            host's memory; a map that can be inverted.
-        is_back: Move back what was moved so.
-        beyond: What lies beyond the planes; their border goes on when omitted.
+        moves: float64 [N, 2, 3], in host memory: for each picture, the affine map of positions (x, y), in samples;
+            must be invertible.
+        is_back: Apply the inverse maps.
+        beyond: Value outside the planes; if omitted, their borders repeat.
 
     Returns:
-        float32 of the same shape, in memory of its own.
+        float32 of the same shape, in new memory.
 
     Raises:
         KernelCompileError: The CUDA source could not be built for this GPU.
@@ -53,7 +53,7 @@ def moved(
     return out
 
 
-# As in moved_planes.cu.
+# Same as in moved_planes.cu.
 _BLOCK = 32, 8
 _JOB = np.dtype([*fields("u8", "planes", "places", "out"), *fields("i4", "channels", "height", "width")])
 
@@ -66,7 +66,7 @@ def _launch(planes: Any, moves: npt.NDArray[np.float64], *, is_back: bool, beyon
     count, channels, height, width = planes.shape
     if not planes.size:
         return out
-    # Where each sample of the result is read from.
+    # The position that each sample of the result is read from.
     whole = np.tile(np.eye(3), (count, 1, 1))
     whole[:, :2] = moves
     read_from = whole if is_back else np.linalg.inv(whole)

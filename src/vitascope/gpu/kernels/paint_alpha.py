@@ -1,4 +1,4 @@
-"""Paints alpha into a picture as a colour, for players that read it as R - max(G, B), or as grey."""
+"""Paints alpha into a picture as a colour that players read as R - max(G, B), or as grey."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ PaintedColor = Literal["red", "grey"]
 
 @dataclass(frozen=True, slots=True)
 class PaintedPart:
-    """A part of one of several alphas, and where it lies in the picture."""
+    """A part of one of several alpha planes, and its area in the picture."""
 
     number: int
     source: Region
     target: Region
-    """As large as the source."""
+    """The same size as the source."""
 
 
-# As in paint_alpha.cu.
+# Same as in paint_alpha.cu.
 _BLOCK = (32, 8)
 _MOST_PARTS = 8
 _PART = np.dtype(
@@ -65,21 +65,21 @@ def paint_alpha(
     *,
     color: PaintedColor,
 ) -> None:
-    """Write alpha over parts of a picture, in place.
+    """Write alpha into parts of a picture, in place.
 
-    Chroma is that of the largest alpha that shares a sample of it, rounded to more red; luma then makes R right beside
-    what a reader interpolates, which leaves G and B at 0 or below. Runs where the frame is: NumPy, any of
+    Each chroma sample is that of the largest alpha among its pixels, rounded towards red. Luma then makes R right for
+    a reader's interpolated chroma, which leaves G and B at 0 or below. Runs on the frame's device: NumPy, any of
     ``frames.PIXEL_FORMATS``; CuPy (NV12 or P010) in one CUDA kernel on the current stream.
 
     Args:
-        frame: Its planes are changed; its size is one of whole chroma samples.
+        frame: The picture to change; its size must be whole chroma samples.
         alpha: float32 [N, h, w] on the same device, 0..1.
-        inside: bool [h, w] on the same device: where the alphas say something; elsewhere the picture stays as it is.
-        parts: What of the alphas lies where, at most 8. No two share or neighbour a sample of chroma.
+        inside: bool [h, w] on the same device: where alpha is valid; elsewhere the picture is unchanged.
+        parts: The parts to copy, at most 8. No two may share or touch a chroma sample.
         color: ``red``, or ``grey``, which leaves chroma neutral.
 
     Raises:
-        ValueError: Sizes do not fit, or a frame on the GPU is not semi-planar.
+        ValueError: Sizes do not match, or a frame on the GPU is not semi-planar.
         KernelCompileError: The CUDA source could not be built for this GPU.
     """
     fmt = frame.format
@@ -99,7 +99,7 @@ def paint_alpha(
         _launch(frame, alpha, inside, parts, color=color)
         return
     for part in parts:
-        # Whole blocks of chroma, and a block around them, that is read where chroma is interpolated.
+        # Whole chroma blocks, and one block around them, which is read when chroma is interpolated.
         around = _whole_blocks(part.target, frame)
         shown = np.full(around.size, -1.0, np.float32)
         within = replace(part.target, x=part.target.x - around.x, y=part.target.y - around.y)
@@ -121,7 +121,7 @@ def _whole_blocks(region: Region, frame: Frame) -> Region:
 
 
 def _paint(frame: Frame, alpha: npt.NDArray[np.float32], *, color: PaintedColor) -> None:
-    """The reference: alpha [H, W] over all of a picture, below 0 where the picture stays as it is."""
+    """The reference: alpha [H, W] for a whole picture; below 0 the picture is unchanged."""
     fmt = frame.format
     blocks = 1 << fmt.chroma_shift_y, 1 << fmt.chroma_shift_x
     forward, start = yuv_from_rgb(frame.color, fmt)
@@ -138,7 +138,7 @@ def _paint(frame: Frame, alpha: npt.NDArray[np.float32], *, color: PaintedColor)
         target = frame.planes[1][..., channel - 1] if fmt.semi_planar else frame.planes[channel]
         np.copyto(target, codes.astype(fmt.dtype), where=touched)
     black = round(start[0])
-    # R follows luma as grey does: its whole range for the whole range of alpha.
+    # R follows luma as grey does: its full range for the full range of alpha.
     exact_luma = _red_of_chroma(frame, black)
     np.subtract(alpha, exact_luma, out=exact_luma)
     exact_luma *= np.float32(forward[0].sum())
@@ -150,7 +150,7 @@ def _paint(frame: Frame, alpha: npt.NDArray[np.float32], *, color: PaintedColor)
 def _whole_codes(
     exact: npt.NDArray[Any], rounded: Callable[..., Any], least: int, most: int, word: int
 ) -> npt.NDArray[Any]:
-    """Words of codes in their range; in place."""
+    """Round and clip to codes, as words; in place."""
     if word != 1:
         exact /= word
     rounded(exact, out=exact)
@@ -161,7 +161,7 @@ def _whole_codes(
 
 
 def _red_of_chroma(frame: Frame, black: int) -> npt.NDArray[np.float32]:
-    """R as a reader finds it where luma is ``black``, float32 [H, W], 0..1."""
+    """R as a reader computes it where luma is ``black``, float32 [H, W], 0..1."""
     matrix, bias = rgb_from_yuv(frame.color, frame.format)
     _, of_blue, of_red = (np.float32(factor) for factor in matrix[0])
     blue, red = (
@@ -171,7 +171,7 @@ def _red_of_chroma(frame: Frame, black: int) -> npt.NDArray[np.float32]:
         (frame.height, frame.width), np.float32(black) * np.float32(matrix[0, 0]), np.float32
     )
     for plane, factor in ((blue, of_blue), (red, of_red)):
-        if abs(factor) > _NO_FACTOR:  # U says nothing of red but for rounding
+        if abs(factor) > _NO_FACTOR:  # U's share of red is only a rounding error
             codes = np.ascontiguousarray(plane, np.float32)
             found += upsample_to_luma(codes, frame.format, frame.color, found.shape) * factor
     found += np.float32(bias[0])
@@ -179,7 +179,7 @@ def _red_of_chroma(frame: Frame, black: int) -> npt.NDArray[np.float32]:
 
 
 _NO_FACTOR = 1e-14
-"""What a code adds to R is so little that float32 loses it."""
+"""A change of R per code that is too small for float32."""
 
 
 def _launch(
@@ -201,9 +201,9 @@ def _launch(
     ]
     job["alpha_picture_pitch"] = alpha.strides[0] // alpha.dtype.itemsize
     word = 1 << fmt.sample_shift
-    job["chroma_start"] = start[1:] / word  # exact: a power of two
+    job["chroma_start"] = start[1:] / word  # exact: word is a power of two
     job["chroma_slope"] = forward[1:, 0] / word if color == "red" else 0.0
-    # Where luma is black; U says nothing of red, but for rounding.
+    # For black luma; U's share of red is only a rounding error.
     job["red"] = matrix[0, 2], bias[0] + matrix[0, 0] * black + matrix[0, 1] * start[1]
     job["black"], job["luma_slope"] = black / word, forward[0].sum() / word
     job["height"], job["width"] = frame.height, frame.width
@@ -218,7 +218,7 @@ def _launch(
         "COSITED_X": int(location in ("left", "topleft")),
         "COSITED_Y": int(location == "topleft"),
     }
-    # A part may begin in the middle of a block of chroma.
+    # A part may begin in the middle of a chroma block.
     rows = max(part.target.height for part in parts) // 2 + 1
     columns = max(part.target.width for part in parts) // 2 + 1
     kernel = cuda_kernel("paint_alpha.cu", "paint_alpha", **defines)

@@ -87,7 +87,7 @@ def preprocess(
         luma, blue_difference, red_difference = _small_planes(frame, region, coded_size)
         channels = picture if layout == "NCHW" else np.moveaxis(picture, -1, 0)
         for channel, row, bias, subtract, divide in zip(channels, matrix, offset, mean, std, strict=True):
-            # Rotated pictures are made in a temporary, the others in place.
+            # Rotated pictures are computed in a temporary array, the others in place.
             in_place = rotation_degrees == 0 and layout == "NCHW" and channel.dtype == np.float32
             rgb: Any = channel if in_place else np.empty(coded_size, np.float32)
             cv2.addWeighted(luma, row[0], blue_difference, row[1], bias, dst=rgb)
@@ -97,7 +97,7 @@ def preprocess(
                 rgb -= np.float32(subtract)
                 rgb *= np.float32(1.0 / divide)
             if not in_place:
-                # np.rot90 turns counter-clockwise for positive k.
+                # np.rot90 rotates counter-clockwise for positive k.
                 channel[...] = np.rot90(rgb, k=-(rotation_degrees // 90))
     return result
 
@@ -120,7 +120,7 @@ def _small_planes(
 
 
 _THREADS = 128
-_SPAN = 2048  # samples of a row that a block sums, as in preprocess.cu
+_SPAN = 2048  # samples of a row that a block sums, same as in preprocess.cu
 _MAX_EYES = 2
 
 _AXIS = np.dtype([*fields("f4", "start", "step"), *fields("i4", "first", "last")])
@@ -156,7 +156,7 @@ def _launch_preprocess(
     if len(regions) > _MAX_EYES:
         raise ValueError(f"the GPU kernel makes at most {_MAX_EYES} regions at once, not {len(regions)}")
     result = cupy.empty(shape, dtype) if out is None else out
-    planes: tuple[Any, ...] = frame.planes  # CuPy arrays, whose pointers NumPy's types do not know
+    planes: tuple[Any, ...] = frame.planes  # CuPy arrays, whose pointers NumPy's types lack
     plan = _plan(
         frame.format,
         frame.color,
@@ -205,7 +205,7 @@ def _plan(
     device: int,
 ) -> _Plan:
     """Plan the launch for frames of one kind. ``planes`` are shapes, strides in bytes, and pointers modulo 16."""
-    del device  # kernels are compiled for the current one
+    del device  # kernels are compiled for the current device
     height, width = (size[1], size[0]) if rotation_degrees in (90, 270) else size
     pictures, run = _describe(fmt, color, planes, regions, (height, width))
     kernel = cuda_kernel(
@@ -256,7 +256,7 @@ def _describe(
                 _axis(left, right, width, samples.x, samples.x + samples.width),
                 _axis(top, bottom, height, samples.y, samples.y + samples.height),
             )
-            # A run's windows, the taps at its ends and the alignment of its first load must fit the span.
+            # A run's windows, the taps at its ends and the alignment of its first load must fit into the span.
             longest_run = min(longest_run, (_SPAN / channels - 24) / step)
     if longest_run < 1:
         raise ValueError(

@@ -1,6 +1,6 @@
-"""Regions of a frame: a rectangle of luma samples, one eye, and cutting or making a frame eye by eye.
+"""Regions of a frame: a rectangle of luma samples for each eye, and cutting or creating frames eye by eye.
 
-Each eye is a picture of its own, so that nothing is read, weighted or blurred across the seam.
+Each eye is a separate picture, so that nothing is read, weighted or blurred across the seam.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from vitascope.frames import Frame, Plane, YuvFormat
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """``width`` x ``height`` luma samples whose top left sample is (``x``, ``y``)."""
+    """``width`` x ``height`` luma samples, with the top left sample at (``x``, ``y``)."""
 
     x: int
     y: int
@@ -39,19 +39,19 @@ class Region:
 
 
 def whole_frame(frame: Frame) -> Region:
-    """All of a frame."""
+    """The region of a whole frame."""
     return Region(0, 0, frame.width, frame.height)
 
 
 def chroma_region(region: Region, fmt: YuvFormat) -> Region:
-    """The chroma samples of a region: those whose blocks begin in it, or in the block that its first sample cuts."""
+    """The chroma samples of a region: those whose blocks begin in it, or in the block cut by its first sample."""
     left, top = region.x >> fmt.chroma_shift_x, region.y >> fmt.chroma_shift_y
     width, height = fmt.chroma_size(region.x + region.width, region.y + region.height)
     return Region(left, top, width - left, height - top)
 
 
 def is_whole_blocks(region: Region, frame: Frame) -> bool:
-    """True when a region begins and ends on chroma blocks, or at the frame's border."""
+    """True if a region begins and ends at chroma blocks, or at the frame's border."""
     step_x, step_y = 1 << frame.format.chroma_shift_x, 1 << frame.format.chroma_shift_y
     ends_x = (region.x + region.width) % step_x == 0 or region.x + region.width == frame.width
     ends_y = (region.y + region.height) % step_y == 0 or region.y + region.height == frame.height
@@ -59,7 +59,7 @@ def is_whole_blocks(region: Region, frame: Frame) -> bool:
 
 
 def cut(frame: Frame, window: Region) -> Frame:
-    """Views of a frame's planes inside a window of whole chroma blocks."""
+    """Views of a frame's planes within a window of whole chroma blocks."""
     chroma = chroma_region(window, frame.format)
     return frame.with_planes(
         (
@@ -72,16 +72,16 @@ def cut(frame: Frame, window: Region) -> Frame:
 def each_eye(
     frame: Frame, alpha: Plane, regions: Sequence[Region], make: Callable[[Frame, Plane, Region], Frame]
 ) -> Frame:
-    """Make a frame eye by eye.
+    """Create a frame eye by eye.
 
-    A seam inside a chroma block (frames whose half has an odd width) cannot be told apart in chroma: such a frame is
-    made as a whole.
+    A seam inside a chroma block (frames whose half has an odd width) cannot be separated in chroma, so such a frame
+    is created as a whole.
 
     Args:
         frame: The picture.
         alpha: uint8 or uint16 [H, W].
-        regions: Where each eye lies; together they cover the frame.
-        make: Given an eye, its alpha and its region, makes a picture of the same size and format.
+        regions: Area of each eye; together they cover the frame.
+        make: Makes a picture of the same size and format from an eye, its alpha and its region.
     """
     if len(regions) == 1 or not all(is_whole_blocks(region, frame) for region in regions):
         return make(frame, alpha, whole_frame(frame))

@@ -1,8 +1,8 @@
 """Warps and reprojects pictures by maps, with the semantics of OpenCV's ``remap``.
 
-``out(y, x) = picture(map_y(y, x), map_x(y, x))``; sample centres at whole numbers. A map may be coarser than the
-result: then its sample (j, i) belongs to the result's sample (j * map_scale, i * map_scale), and what lies between is
-interpolated, for a sixteenth of the map's traffic at a scale of 4.
+``out(y, x) = picture(map_y(y, x), map_x(y, x))``; sample centres are at whole numbers. Maps may be coarser than the
+result: then map sample (j, i) applies to result sample (j * map_scale, i * map_scale), with interpolation in between,
+which reduces the maps' memory traffic to a sixteenth at a scale of 4.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _DTYPES = tuple(np.dtype(kind) for kind in (np.uint8, np.uint16, np.float16, np.
 
 @dataclass(frozen=True, slots=True)
 class MapRead:
-    """How the samples of one plane are read.
+    """How one plane is sampled.
 
-    Output sample o reads the maps at ``o * step + shift`` of each axis, and the plane at ``place * scale + offset``.
+    Output sample o reads the maps at ``o * step + shift`` on each axis, and the plane at ``place * scale + offset``.
     """
 
     size: tuple[int, int]
@@ -53,13 +53,13 @@ class Codes:
     peak: int
     """Largest code; 0 for floats, which are not clipped."""
     step: int = 1
-    """Distance of neighbouring codes in their words: 64 in P010."""
+    """Distance between codes in a word: 64 in P010."""
     constant: tuple[int, ...] = ()
-    """What lies outside under ``border="constant"``, a word for each channel; 0 where it ends."""
+    """Value outside with ``border="constant"``, a word for each channel; 0 for missing channels."""
 
 
 def map_shape(size: tuple[int, int], map_scale: int) -> tuple[int, int]:
-    """(height, width) of the smallest maps of a scale that a result of ``size`` (height, width) can be made with."""
+    """(height, width) of the smallest maps of a scale for a result of ``size`` (height, width)."""
     return -(-(size[0] - 1) // map_scale) + 1, -(-(size[1] - 1) // map_scale) + 1
 
 
@@ -73,29 +73,29 @@ def remap(
     map_scale: int = 1,
     size: tuple[int, int] | None = None,
 ) -> Any:
-    """Read a plane, or all planes of a frame, at the places of the maps.
+    """Sample a plane, or all planes of a frame, at the maps' positions.
 
-    Runs where the picture is: OpenCV on the CPU; CuPy in one CUDA kernel, or one for each plane of a frame whose maps
-    are coarse, on the current stream (a frame's behind ``frame.ready``).
+    Runs on the picture's device: OpenCV on the CPU; CuPy in one CUDA kernel, or one per plane for a frame with coarse
+    maps, on the current stream (for a frame, after ``frame.ready``).
 
     Args:
         picture: A frame (on the GPU NV12 or P010), or a plane: uint8, uint16, float16 or float32, [H, W] or
             [H, W, C] with 1 to 4 interleaved channels.
-        map_x: float32 columns of the picture (of a frame's luma) to read, on the picture's device.
-        map_y: float32 rows, of the same shape.
+        map_x: float32, columns of the picture (of a frame's luma) to read, on the picture's device.
+        map_y: float32, rows, of the same shape.
         interpolation: ``nearest`` rounds half to even; ``cubic`` is OpenCV's (Keys, a = -0.75).
-        border: What lies outside: ``replicate`` repeats the picture's border, ``constant`` is 0, and black in a frame.
-        map_scale: The result's samples for each of the map's, at least 1.
-        size: (height, width) of the result; with ``map_scale`` 1 the maps' own.
+        border: Values outside: ``replicate`` repeats the picture's border, ``constant`` is 0, or black in a frame.
+        map_scale: Number of result samples per map sample, at least 1.
+        size: (height, width) of the result; by default that of the maps, with ``map_scale`` 1.
 
     Returns:
-        A plane of the picture's dtype and channels, or a frame of its format, colour and moment, of ``size``. Chroma
-        is read where the luma of its site comes from. The GPU interpolates at the exact place; OpenCV 4 rounds it to
-        1/32 sample for linear and cubic: for places that are such multiples the two agree within one code (float32
+        A plane with the picture's dtype and channels, or a frame with its format, colour and time, of ``size``. Each
+        chroma sample is read where its site's luma comes from. The GPU interpolates at exact positions; OpenCV 4
+        rounds them to 1/32 sample for linear and cubic. At multiples of that, both agree within one code (float32
         1e-4, float16 1e-3 of full scale), elsewhere within 1/32 of the difference between neighbouring samples.
 
     Raises:
-        ValueError: Shapes, dtypes or sizes do not fit, or a frame on the GPU is not semi-planar.
+        ValueError: Shapes, dtypes or sizes do not match, or a frame on the GPU is not semi-planar.
         KernelCompileError: The CUDA source could not be built for this GPU.
     """
     size = _checked_size(map_x, map_y, map_scale, size)
@@ -121,23 +121,23 @@ def remap_eyes(
     border: Border = "replicate",
     places: EyePlaces | None = None,
 ) -> Frame:
-    """Read the eyes of a frame by the same maps, linearly, into one frame that shows them side by side.
+    """Sample the eyes of a frame with the same maps, linearly, into one side-by-side frame.
 
-    Runs where the eyes are: OpenCV on the CPU; CuPy in one CUDA kernel on the current stream (behind ``ready`` of the
-    first), which reads the maps once for both.
+    Runs on the eyes' device: OpenCV on the CPU; CuPy in one CUDA kernel on the current stream (after the first eye's
+    ``ready``), which reads the maps once for both.
 
     Args:
         eyes: One or two frames of one size, format and colour; on the GPU NV12 or P010.
-        map_x: float32 [h, w], columns of an eye's luma to read, on the eyes' device. ``w`` is even where there are two.
+        map_x: float32 [h, w], columns of an eye's luma to read, on the eyes' device. ``w`` must be even for two eyes.
         map_y: float32 [h, w], rows.
-        border: As in ``remap``, of each eye.
-        places: What ``eye_places`` made of these maps for frames like the first; on the CPU it saves making them.
+        border: As in ``remap``, for each eye.
+        places: Result of ``eye_places`` for these maps and frames like the first; saves computing it on the CPU.
 
     Returns:
-        A frame of the first's format, colour and moment, ``w`` samples wide for each eye.
+        A frame with the first one's format, colour and time, ``w`` samples wide per eye.
 
     Raises:
-        ValueError: Shapes, dtypes or sizes do not fit, or frames on the GPU are not semi-planar.
+        ValueError: Shapes, dtypes or sizes do not match, or frames on the GPU are not semi-planar.
         KernelCompileError: The CUDA source could not be built for this GPU.
     """
     size = _checked_size(map_x, map_y, 1, None)
@@ -160,10 +160,10 @@ def remap_eyes(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EyePlaces:
-    """Where ``remap_eyes`` reads eyes of one size, format and colour on the CPU."""
+    """Positions at which ``remap_eyes`` reads eyes of one size, format and colour on the CPU."""
 
     reads: tuple[_PlaneRead, _PlaneRead]
-    """The read of luma, and that of chroma."""
+    """How luma and chroma are read."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,12 +176,12 @@ class _PlaneRead:
 
 
 def eye_places(eye: Frame, map_x: npt.NDArray[np.float32], map_y: npt.NDArray[np.float32]) -> EyePlaces:
-    """What ``remap_eyes`` makes of its maps on the CPU: they are the same for all frames like ``eye``.
+    """Prepare the maps for ``remap_eyes`` on the CPU; the result serves all frames like ``eye``.
 
     Args:
-        eye: Its format and colour count.
-        map_x: As ``remap_eyes`` takes it.
-        map_y: Likewise.
+        eye: A frame with the format and colour.
+        map_x: As for ``remap_eyes``.
+        map_y: As for ``remap_eyes``.
     """
     size = _checked_size(map_x, map_y, 1, None)
     (luma, luma_codes), *chroma = _plane_reads(eye, MapRead(size, (1.0, 1.0), (0.0, 0.0)))
@@ -192,7 +192,7 @@ def eye_places(eye: Frame, map_x: npt.NDArray[np.float32], map_y: npt.NDArray[np
 
 
 def _read_beside(sources: Sequence[Sequence[Plane]], places: _PlaneRead, border: Border) -> list[Plane]:
-    """Planes of each eye, read at the same places, side by side; OpenCV reads them together."""
+    """Read each eye's planes at the same positions, side by side; OpenCV reads them together."""
     planes = [(plane, code) for eyes, code in zip(sources, places.codes, strict=True) for plane in eyes]
     at_once = _AT_ONCE if len(planes) == _AT_ONCE and planes[0][0].ndim == 2 else 1
     made: list[Plane] = []
@@ -225,24 +225,23 @@ def remap_stack(
     add_to: npt.NDArray[Any] | None = None,
     out: npt.NDArray[Any] | None = None,
 ) -> npt.NDArray[Any]:
-    """Read each of several planes where the maps say, linearly, with their borders repeated.
+    """Sample several planes at the maps' positions, linearly, with repeated borders.
 
-    Runs where the planes are: OpenCV on the CPU; CuPy in one CUDA kernel for all planes, on the current stream.
+    Runs on the planes' device: OpenCV on the CPU; CuPy in one CUDA kernel for all planes, on the current stream.
 
     Args:
         planes: float16 or float32 [N, h, w].
         map_x: float32 [H, W], columns of the planes to read, on the planes' device.
         map_y: float32 [H, W], rows.
         weight: float32 [H, W], a factor for each sample of the results.
-        add_to: [N, H, W] of the planes' dtype, C-contiguous, that the results are added to, in place.
-        out: As ``add_to``, but what is in it is lost; one of both.
+        add_to: [N, H, W] of the planes' dtype, C-contiguous; the results are added to it in place.
+        out: Like ``add_to``, but overwritten; give at most one of the two.
 
     Returns:
-        [N, H, W] of the planes' dtype; ``add_to`` or ``out`` itself where it is given. CPU and GPU agree as
-        ``remap``'s do.
+        [N, H, W] of the planes' dtype; ``add_to`` or ``out`` if given. CPU and GPU agree as for ``remap``.
 
     Raises:
-        ValueError: Shapes or dtypes do not fit.
+        ValueError: Shapes or dtypes do not match.
         KernelCompileError: The CUDA source could not be built for this GPU.
     """
     _checked_size(map_x, map_y, 1, None)
@@ -280,15 +279,16 @@ def remap_stack(
 
 
 _AT_ONCE = 4
-"""Planes that OpenCV reads together, in half the time of one after the other; the same as 1, which 2 are not."""
+"""Number of planes that OpenCV reads together, in half the time of separate reads; four equal a single read, two do
+not."""
 _WORTH_FILLING = 3
-"""Planes from which on four are read, the last of them again where there are fewer."""
+"""Number of planes from which on four are read, repeating the last."""
 
 
 def _read_together(
     planes: npt.NDArray[Any], map_x: npt.NDArray[np.float32], map_y: npt.NDArray[np.float32]
 ) -> Any:
-    """Read planes at the same places into channels, one or four, of a picture that the thread's next call changes."""
+    """Read planes at the same positions into one or four channels; the thread's next call overwrites the result."""
     sources: Any = [plane.astype(np.float32, copy=False) for plane in planes]
     if len(planes) > 1:
         sources += sources[-1:] * (_AT_ONCE - len(sources))
@@ -321,7 +321,7 @@ def _checked_size(map_x: Any, map_y: Any, map_scale: int, size: tuple[int, int] 
 
 
 def _make_readable(frame: Frame) -> None:
-    """Refuse what the GPU's kernels do not read, and let the current stream wait for the rest."""
+    """Refuse frames that the GPU's kernels cannot read, and make the current stream wait for the others."""
     if not is_on_gpu(frame.planes[0]):
         return
     if not frame.format.semi_planar:
@@ -342,13 +342,13 @@ def _codes(frame: Frame) -> list[Codes]:
 
 
 def _plane_reads(frame: Frame, luma: MapRead) -> list[tuple[MapRead, Codes]]:
-    """Parameters to read each plane of a frame, and the range of its samples."""
+    """How each plane of a frame is read, and the range of its samples."""
     chroma = _chroma_read(frame, luma)
     return [(chroma if slot else luma, code) for slot, code in enumerate(_codes(frame))]
 
 
 def _chroma_read(frame: Frame, luma: MapRead) -> MapRead:
-    """Convert a luma map to chroma samples: a chroma site is read where its luma is."""
+    """Convert a luma map to chroma samples: each chroma site is read where its luma is."""
     fmt, location = frame.format, frame.color.chroma_location
     steps = (1 << fmt.chroma_shift_y, 1 << fmt.chroma_shift_x)
     # Luma samples from the first of a block to its site.
@@ -399,7 +399,7 @@ def _read_places(
     interpolation: Interpolation,
     border: Border,
 ) -> Plane:
-    """A plane in the host's memory, read at places of ``_places``."""
+    """Read a plane in host memory at positions from ``_places``."""
     result: Any = cv2.remap(
         plane.astype(np.float32) if plane.dtype == np.float16 else plane,
         columns,
@@ -410,7 +410,7 @@ def _read_places(
     )
     made: Plane = np.asarray(result, plane.dtype).reshape(*read.size, *plane.shape[2:])
     if codes.step * codes.peak not in (0, np.iinfo(np.uint8).max, np.iinfo(np.uint16).max):
-        # 10 bits in a word of 16: cubic may overshoot the largest code, and P010's low bits stay 0.
+        # 10 bits in a 16-bit word: cubic may exceed the largest code, and P010's low bits must stay 0.
         whole = np.rint(made.astype(np.float32) / codes.step)
         made = (np.minimum(whole, codes.peak) * codes.step).astype(plane.dtype)
     return made
@@ -432,7 +432,7 @@ def _places(coordinates: npt.NDArray[np.float32], read: MapRead, *, axis: int) -
     return full * np.float32(scale) + np.float32(read.offset[axis])
 
 
-# As in remap.cu.
+# Same as in remap.cu.
 _ROWS = 4
 _BLOCK = (32, 8)
 
@@ -458,7 +458,7 @@ _JOB = np.dtype(
 
 
 def _frames_job(count: int) -> np.dtype[Any]:
-    """The job for a number of frames."""
+    """The job's dtype for a number of frames."""
     fields = [
         ("planes", _PLANE, (2, count)),
         ("maps", _MAPS),
@@ -490,8 +490,8 @@ def _launch_remap(
         plane: CuPy [H, W] or [H, W, C].
         map_x: CuPy float32 [h, w].
         map_y: CuPy float32 [h, w].
-        read: How the result's samples find their place.
-        codes: What its samples may be.
+        read: How result samples map to positions.
+        codes: Range of the samples.
         interpolation: ``nearest``, ``linear`` or ``cubic``.
         border: ``replicate`` or ``constant``.
 
@@ -531,7 +531,7 @@ def _launch_frames(
     interpolation: Interpolation,
     border: Border,
 ) -> Frame:
-    """Both planes of semi-planar frames, whose maps are as fine as their luma, side by side."""
+    """Sample both planes of semi-planar frames, whose maps have luma resolution, side by side."""
     import cupy
 
     first, count = frames[0], len(frames)
@@ -544,7 +544,7 @@ def _launch_frames(
         cupy.empty((chroma_height, count * chroma_width, 2), first.format.dtype),
     )
     job = np.zeros(1, _frames_job(count))
-    # Held until the kernel is launched: without a reference, copies would share memory.
+    # Kept alive until the launch: without references, the copies could share memory.
     dense = [[_with_dense_rows(plane) for plane in frame.planes] for frame in frames]
     for number, planes in enumerate(dense):
         for slot, (plane, code) in enumerate(zip(planes, codes, strict=True)):
@@ -639,7 +639,7 @@ def _launch_stack(planes: Any, map_x: Any, map_y: Any, *, weight: Any, made: Any
 
 
 def _with_dense_rows(array: Any) -> Any:
-    """The array, copied only when samples of a row are apart."""
+    """The array, copied only if samples of a row are not adjacent."""
     import cupy
 
     expected = array.dtype.itemsize

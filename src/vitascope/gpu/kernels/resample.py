@@ -16,17 +16,17 @@ from vitascope.gpu.memory.host_arrays import scratch_array
 Window = tuple[float, float, float, float]
 """(left, top, right, bottom) in a plane's own sample-edge coordinates."""
 FloatPlane = npt.NDArray[Any]
-"""float32; OpenCV's stubs do not say which dtype they return."""
+"""float32; OpenCV's stubs do not declare the dtype."""
 
-# A shift below this many output samples is not worth a pass: it moves an 8-bit edge by less than a tenth of a code.
+# Shifts below this many output samples are ignored: they move an 8-bit edge by less than a tenth of a code.
 _NEGLIGIBLE_SHIFT = 1 / 2048
 
 
 def chroma_window(region: Region, fmt: YuvFormat, color: ColorSpec) -> Window:
     """The region of the chroma plane that a luma region covers.
 
-    A chroma sample that is cosited with an even luma column has its centre a quarter chroma sample left of the middle
-    of its block (ITU-T H.264 annex E, chroma_sample_loc_type), so the window moves right by as much.
+    A chroma sample cosited with an even luma column has its centre a quarter chroma sample left of the middle of its
+    block (ITU-T H.264 annex E, chroma_sample_loc_type), so the window moves right by that amount.
     """
     shift_x = 0.25 if fmt.chroma_shift_x and color.chroma_location in ("left", "topleft") else 0.0
     shift_y = 0.25 if fmt.chroma_shift_y and color.chroma_location == "topleft" else 0.0
@@ -42,14 +42,14 @@ def chroma_window(region: Region, fmt: YuvFormat, color: ColorSpec) -> Window:
 def resample_window(
     plane: Plane, window: Window, size: tuple[int, int], *, within: Region | None = None
 ) -> FloatPlane:
-    """Read a window of a plane at another size: area average where it shrinks, bilinear where it grows.
+    """Read a window of a plane at another size: area average when shrinking, bilinear when growing.
 
     Args:
         plane: uint8, uint16 or float32 [H, W] or [H, W, 2].
-        window: What to read.
+        window: The window to read.
         size: (height, width) of the result.
-        within: The samples of the plane that may be read, the whole plane when omitted; what lies outside repeats
-            their border, so that one eye never sees the other.
+        within: The samples that may be read; the whole plane if omitted. Outside, their border repeats, so that one
+            eye never sees the other.
 
     Returns:
         float32 [height, width] or [height, width, 2], in the plane's units.
@@ -61,14 +61,14 @@ def resample_window(
     height, width = size
     patch = plane[y0:y1, x0:x1]
     if patch.shape[:2] == size:
-        patch = patch.astype(np.float32)  # the plane itself must never be given
+        patch = patch.astype(np.float32)  # the plane itself must not be returned
     elif patch.dtype != np.float32:
         samples = scratch_array("resampled window", patch.shape)
         np.copyto(samples, patch)
         patch = _resize(samples, size)
     else:
         patch = _resize(patch, size)
-    # The integer patch covers a little more than the window; read the window out of the resized patch.
+    # The integer patch covers a little more than the window; read the window from the resized patch.
     scale_x = (right - left) / (x1 - x0)
     scale_y = (bottom - top) / (y1 - y0)
     shift_x = ((left - x0) + 0.5 * (right - left) / width) * width / (x1 - x0) - 0.5
@@ -85,7 +85,7 @@ def resample_window(
 
 
 def _moved(plane: FloatPlane, shift_x: float, shift_y: float) -> FloatPlane:
-    """Bilinear read of every sample less than one sample further on, for a tenth of what ``read_bilinear`` takes."""
+    """Read samples bilinearly at an offset below one sample, in a tenth of the time of ``read_bilinear``."""
     for shift, shape in ((shift_x, (1, 2)), (shift_y, (2, 1))):
         if shift:
             weights = np.array([1 - shift, shift] if shift > 0 else [-shift, 1 + shift], np.float32)
@@ -99,12 +99,12 @@ def _moved(plane: FloatPlane, shift_x: float, shift_y: float) -> FloatPlane:
 def upsample_to_luma(
     chroma: FloatPlane, fmt: YuvFormat, color: ColorSpec, size: tuple[int, int]
 ) -> FloatPlane:
-    """Bilinear read of a chroma-sized float32 plane at every luma sample: float32 [height, width].
+    """Read a chroma-sized float32 plane bilinearly at every luma sample: float32 [height, width].
 
     Args:
-        chroma: One value for each chroma site.
-        fmt: Says how far chroma is subsampled.
-        color: Says where the sites are.
+        chroma: One value per chroma site.
+        fmt: Sets the chroma subsampling.
+        color: Sets the position of the sites.
         size: (height, width) of the luma plane.
     """
     height, width = size
@@ -116,10 +116,10 @@ def upsample_to_luma(
 
 
 def downsample_to_chroma(luma_sized: Plane, fmt: YuvFormat, color: ColorSpec) -> Plane:
-    """A luma-sized plane at the chroma sites: what the chroma of each site must be weighted with.
+    """Average a luma-sized plane at the chroma sites, to get the weight of each site's chroma.
 
-    Along a subsampled axis a cosited site averages its neighbours as [1 2 1]/4, a centred one its two samples as
-    [1 1]/2. Rounded once to the plane's own dtype (uint8, uint16) or kept float32.
+    Along a subsampled axis, a cosited site averages its neighbours as [1 2 1]/4, a centred site its two samples as [1
+    1]/2. Rounded once to the plane's own dtype (uint8, uint16), or kept as float32.
     """
     if not fmt.chroma_shift_x and not fmt.chroma_shift_y:
         return luma_sized
@@ -135,7 +135,7 @@ def downsample_to_chroma(luma_sized: Plane, fmt: YuvFormat, color: ColorSpec) ->
         anchor=(anchor_x, anchor_y),
         borderType=cv2.BORDER_REPLICATE,
     )
-    # The slices are copied so that later passes read dense rows.
+    # Copied so that later passes read dense rows.
     return np.ascontiguousarray(smoothed[:: 1 << fmt.chroma_shift_y, :: 1 << fmt.chroma_shift_x])
 
 
@@ -170,14 +170,14 @@ def _double_columns(plane: FloatPlane, *, cosited: bool) -> FloatPlane:
 
 
 def clamped_span(start: float, stop: float, first: int, end: int) -> tuple[int, int]:
-    """First sample, and one past the last, of ``first..end`` that a window touches; at least one."""
+    """First sample and end of the part of ``first..end`` that a window touches; at least one sample."""
     begin = min(max(math.floor(start), first), end - 1)
     return begin, max(min(math.ceil(stop), end), begin + 1)
 
 
 def _resize(patch: FloatPlane, size: tuple[int, int]) -> FloatPlane:
     height, width = size
-    # OpenCV's area filter averages only when both axes shrink; shrink each axis first, then grow.
+    # OpenCV's area filter only averages if both axes shrink; shrink first, then enlarge.
     smaller = (min(patch.shape[1], width), min(patch.shape[0], height))
     if smaller != (patch.shape[1], patch.shape[0]):
         patch = cv2.resize(patch, smaller, interpolation=cv2.INTER_AREA)
@@ -187,12 +187,12 @@ def _resize(patch: FloatPlane, size: tuple[int, int]) -> FloatPlane:
 
 
 def read_bilinear(plane: FloatPlane, rows: FloatPlane, columns: FloatPlane) -> FloatPlane:
-    """Bilinear read at every pair of a fractional row index and column index; borders repeat."""
+    """Read bilinearly at pairs of fractional row and column indices; borders repeat."""
     return lerp(lerp(plane, rows, axis=0), columns, axis=1)
 
 
 def lerp(plane: FloatPlane, positions: FloatPlane, *, axis: int) -> FloatPlane:
-    """Linear read at fractional indices of one axis; borders repeat."""
+    """Read linearly at fractional indices along one axis; borders repeat."""
     last = plane.shape[axis] - 1
     clipped = np.clip(positions, 0, last)
     below = np.floor(clipped).astype(np.intp)

@@ -99,12 +99,12 @@ def resize_normalize(
     return result
 
 
-# As in resize_normalize.cu.
+# Same as in resize_normalize.cu.
 _THREADS = 128
 _SPAN = 4096
 _MOST_TAPS = 6
 _MAX_GRID_Z = 65_535
-# Samples of a row that fit the span with four channels.
+# Samples of a row that fit into the span with four channels.
 _MOST_SHRUNK = 1000
 
 _NAMES = {"uint8": "unsigned char", "uint16": "unsigned short", "float16": "__half", "float32": "float"}
@@ -120,7 +120,7 @@ _PICTURES = np.dtype(
     ],
     align=True,
 )
-_BY_VALUE = np.dtype((np.void, _PICTURES.itemsize))  # without fields, as ``by_value`` explains
+_BY_VALUE = np.dtype((np.void, _PICTURES.itemsize))  # without fields, see ``by_value``
 
 
 def resized(planes: Any, size: tuple[int, int]) -> Any:
@@ -209,7 +209,7 @@ def _plan(
     device: int,
 ) -> _Plan:
     """Plan the launch for pictures of one kind."""
-    del device  # kernels are compiled for the current one
+    del device  # kernels are compiled for the current device
     itemsize = input_dtype.itemsize
     strides = tuple(stride // itemsize for stride in byte_strides)
     count = shape[0]
@@ -223,9 +223,9 @@ def _plan(
     step_y, step_x = in_height / height, in_width / width
     if step_x > _MOST_SHRUNK:
         raise ValueError(f"the GPU kernel shrinks at most {_MOST_SHRUNK} samples to one, not {step_x:.0f}")
-    # A run's windows, the taps at its ends and the alignment of its first load must fit the span.
+    # A run's windows, the taps at its ends and the alignment of its first load must fit into the span.
     run = min(int((_SPAN / side_by_side - 24) / step_x), width)
-    # Runs of equal length: none much shorter than the rest.
+    # Runs of equal length, so that none is much shorter than the rest.
     run = math.ceil(width / math.ceil(width / run))
     parameter = np.zeros(1, _PICTURES)
     values = (0, 0, strides[0], plane_pitch, row_pitch, in_height, in_width, height, width, channels, run)

@@ -1,7 +1,7 @@
 """Converts a frame's planes to full-resolution RGB and back, where no fused kernel applies.
 
-``rgb = M @ yuv + t`` (``color.py``), chroma read bilinearly at every luma sample; back, each chroma site averages
-the samples it stands for (``downsample_to_chroma``).
+``rgb = M @ yuv + t`` (``color.py``), with chroma read bilinearly at every luma sample. In the other direction, each
+chroma site averages its samples (``downsample_to_chroma``).
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ def nv12_to_rgb(
     dtype: RgbDtype = "uint8",
     out: npt.NDArray[Any] | None = None,
 ) -> npt.NDArray[Any]:
-    """The picture in gamma-encoded R'G'B' at full resolution.
+    """Convert a picture to gamma-encoded R'G'B' at full resolution.
 
-    Runs where the frame is: NumPy on the CPU, any of ``frames.PIXEL_FORMATS``; CuPy (NV12 or P010) in one CUDA kernel
-    on the current stream, behind ``frame.ready``.
+    Runs on the frame's device: NumPy on the CPU, any of ``frames.PIXEL_FORMATS``; CuPy (NV12 or P010) in one CUDA
+    kernel on the current stream, after ``frame.ready``.
 
     Args:
         frame: The picture.
         layout: Order of the result's axes; N is 1.
         dtype: uint8 is 0..255, rounded; floats are 0..1.
-        out: Where to write, C-contiguous, on the frame's device; a new array when omitted.
+        out: Output array, C-contiguous, on the frame's device; a new array if omitted.
 
     Returns:
-        [1, H, W, 3] or [1, 3, H, W], C-contiguous, clipped. The GPU's is within one level of the CPU's (uint8), 1e-3
+        [1, H, W, 3] or [1, 3, H, W], C-contiguous, clipped. GPU results agree within one level (uint8), 1e-3
         (float16) or 1e-5 (float32).
 
     Raises:
-        ValueError: ``out`` does not fit, or a frame on the GPU is not semi-planar.
+        ValueError: ``out`` does not match, or a frame on the GPU is not semi-planar.
         KernelCompileError: The CUDA source could not be built for this GPU.
     """
     size = (frame.height, frame.width)
@@ -93,23 +93,23 @@ def rgb_to_nv12(
     format: Literal["nv12", "p010le"] = "nv12",
     layout: RgbLayout = "NHWC",
 ) -> Frame:
-    """A frame from gamma-encoded R'G'B'.
+    """Make a frame from gamma-encoded R'G'B'.
 
-    Runs where the picture is: NumPy on the CPU; CuPy in one CUDA kernel on the current stream.
+    Runs on the picture's device: NumPy on the CPU; CuPy in one CUDA kernel on the current stream.
 
     Args:
         rgb: uint8 (0..255), float16 or float32 (0..1), [H, W, 3] or [1, H, W, 3] (``layout`` NHWC), [3, H, W] or
             [1, 3, H, W] (NCHW).
         color: Matrix, range and chroma site of the result.
-        like: Gives the moment.
+        like: Sets the frame's time.
         format: Format of the result.
         layout: Order of the picture's axes.
 
     Returns:
-        A frame where ``rgb`` is, codes clipped to what the bit depth holds; the GPU's within one code of the CPU's.
+        A frame on the device of ``rgb``, with codes clipped to the bit depth; GPU results agree within one code.
 
     Raises:
-        ValueError: The picture has another shape or dtype.
+        ValueError: The picture's shape or dtype is not supported.
         KernelCompileError: The CUDA source could not be built for this GPU.
     """
     picture = rgb[0] if rgb.ndim == 4 and rgb.shape[0] == 1 else rgb
@@ -130,7 +130,7 @@ def rgb_to_nv12(
 
 
 def planes_from_rgb(rgb: npt.NDArray[np.float32], *, fmt: YuvFormat, color: ColorSpec) -> tuple[Plane, ...]:
-    """The planes of any of ``frames.PIXEL_FORMATS``, on the CPU.
+    """Make planes in any of ``frames.PIXEL_FORMATS``, on the CPU.
 
     Args:
         rgb: float32 [3, H, W], gamma-encoded, 0..1.
@@ -162,7 +162,7 @@ def _codes(plane: Plane, fmt: YuvFormat) -> Plane:
     return (np.clip(np.rint(plane / step), 0, 2**fmt.bit_depth - 1) * step).astype(fmt.dtype)
 
 
-# As in rgb.cu: a block makes 1024 columns of two rows.
+# Same as in rgb.cu: a block computes 1024 columns of two rows.
 _THREADS = 128
 _COLUMNS = 8
 
@@ -180,7 +180,7 @@ _RGB_NAMES = {"uint8": "unsigned char", "float16": "__half", "float32": "float"}
 def _launch_to_rgb(
     frame: Frame, *, layout: str, dtype: np.dtype[Any], shape: tuple[int, ...], out: Any
 ) -> Any:
-    """Run the kernel on the current CuPy stream; arguments and result as in ``nv12_to_rgb``.
+    """Run the kernel on the current CuPy stream; takes and returns the same as ``nv12_to_rgb``.
 
     Raises:
         ValueError: The frame is not semi-planar.
@@ -265,7 +265,7 @@ def _affine_to_rgb(color: ColorSpec, fmt: YuvFormat) -> Any:
 
 @lru_cache(maxsize=64)
 def _affine_from_rgb(color: ColorSpec, fmt: YuvFormat, dtype: str) -> Any:
-    """To codes as they count, not as they lie in their words; from bytes where RGB is bytes."""
+    """The conversion to codes as values, not as words; from bytes if RGB is uint8."""
     affine = np.zeros(1, _AFFINE)
     matrix, offset = yuv_from_rgb(color, fmt)
     step = 1 << fmt.sample_shift

@@ -1,6 +1,6 @@
 """Converts 4:2:0 frames between three planes (software codecs) and two (GPUs), and uploads them.
 
-yuv420p and NV12 hold the same codes; yuv420p10le and P010 too, but P010 holds them six bits up in their words.
+yuv420p and NV12 store the same codes; so do yuv420p10le and P010, which shifts them left by six bits in its words.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _PLANAR = {"nv12": PIXEL_FORMATS["yuv420p"], "p010le": PIXEL_FORMATS["yuv420p10l
 
 
 def to_semi_planar(frame: Frame) -> Frame:
-    """The same codes as NV12 or P010, where the frame is; the frame itself when it is one already.
+    """Convert to NV12 or P010, on the frame's device; returns the frame itself if it already is.
 
     Args:
-        frame: yuv420p, yuv420p10le, nv12 or p010le, in NumPy planes or in CuPy planes (then one or two kernels on the
-            current stream).
+        frame: yuv420p, yuv420p10le, nv12 or p010le, as NumPy planes or as CuPy planes (then in one or two kernels on
+            the current stream).
 
     Returns:
         A frame that shares its 8-bit luma plane with ``frame``.
@@ -63,11 +63,11 @@ def to_semi_planar(frame: Frame) -> Frame:
 
 
 def to_planar(frame: Frame) -> Frame:
-    """The same codes as yuv420p or yuv420p10le, where the frame is; the frame itself when it is one already.
+    """Convert to yuv420p or yuv420p10le, on the frame's device; returns the frame itself if it already is.
 
     Args:
-        frame: nv12, p010le, yuv420p or yuv420p10le, in NumPy planes or in CuPy planes (then one or two kernels on the
-            current stream). P010's six low bits are dropped.
+        frame: nv12, p010le, yuv420p or yuv420p10le, as NumPy planes or as CuPy planes (then in one or two kernels on
+            the current stream). P010's six low bits are dropped.
 
     Returns:
         A frame that shares its 8-bit luma plane with ``frame``.
@@ -99,20 +99,20 @@ def upload(
     pool: PinnedMemoryPool | None = None,
     timed: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> Frame:
-    """A frame on its way to the GPU, as NV12 or P010: through page-locked memory, in one copy, without a host wait.
+    """Start to upload a frame to the GPU as NV12 or P010, through page-locked memory, in one copy, without waiting.
 
-    The host copies the planes into a buffer of the pool and goes on (it waits only when three frames of the calling
-    thread are still being read); U and V are interleaved on the GPU.
+    The host copies the planes into a buffer of the pool and continues (it only waits if three frames of the calling
+    thread are still being copied); U and V are interleaved on the GPU.
 
     Args:
-        frame: nv12, p010le, yuv420p or yuv420p10le in NumPy planes; it may be dropped at once.
-        stream: The ``cupy.cuda.Stream`` that copies; the current one when None.
-        pool: Lends the buffer; the applications' shared one when None.
-        timed: Opens what times the copy, without the host's filling of the buffer.
+        frame: nv12, p010le, yuv420p or yuv420p10le as NumPy planes; may be dropped at once.
+        stream: ``cupy.cuda.Stream`` for the copy; None means the current one.
+        pool: Pool that lends the buffer; None means the applications' shared one.
+        timed: Opens a timer around the copy, without the host's part.
 
     Returns:
-        The frame in CuPy planes whose rows begin on 64 bytes. Its ``ready`` is the event behind the copy. The memory
-        belongs to the stream's pool: hold the frame until other streams have finished reading it.
+        The frame as CuPy planes whose rows begin at multiples of 64 bytes. Its ``ready`` is an event after the copy.
+        The memory belongs to the stream's pool: hold the frame until other streams have finished reading it.
 
     Raises:
         ValueError: The frame has another format, or is on the GPU.
@@ -139,15 +139,15 @@ def _other_layout(fmt: YuvFormat, layouts: dict[str, YuvFormat]) -> YuvFormat:
 _THREADS = 128
 _PLANE = np.dtype([("data", "u8"), ("pitch", "i8")])
 
-# Rows begin on this many bytes, so that kernels read them 16 bytes at a time whatever the width.
+# Alignment of rows in bytes, so that kernels can read 16 bytes at a time whatever the width.
 _ROW_BYTES = 64
 
-# One frame's buffer is filled while another is read and a third waits behind other work of the stream.
+# One buffer is filled while another is copied and a third waits behind other work on the stream.
 _COPIES_A_THREAD = 3
 
 
 def _launch_interleave(frame: Frame, target: YuvFormat) -> Frame:
-    """NV12 or P010 from three CuPy planes, on the current stream."""
+    """Make NV12 or P010 from three CuPy planes, on the current stream."""
     import cupy
 
     luma, blue_difference, red_difference = frame.planes
@@ -161,7 +161,7 @@ def _launch_interleave(frame: Frame, target: YuvFormat) -> Frame:
 
 
 def _launch_deinterleave(frame: Frame, target: YuvFormat) -> Frame:
-    """yuv420p or yuv420p10le from two CuPy planes, on the current stream."""
+    """Make yuv420p or yuv420p10le from two CuPy planes, on the current stream."""
     import cupy
 
     luma, pairs = frame.planes
@@ -181,9 +181,9 @@ def upload_planes(
     pool: PinnedMemoryPool | None,
     timed: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> tuple[tuple[Any, ...], Any]:
-    """The planes of a 4:2:0 frame as NV12 or P010 on the GPU, and the event behind them."""
+    """The planes of a 4:2:0 frame as NV12 or P010 on the GPU, and an event after their upload."""
     cupy = import_cupy()
-    # A planar 10-bit frame is shifted on its way into the buffer, which costs no more than the copy.
+    # Planar 10-bit frames are shifted while they are copied into the buffer, which takes no longer.
     shift = 6 if frame.format.name == "yuv420p10le" else 0
     pitches = [_pitch_bytes(plane.shape, plane.dtype) for plane in frame.planes]
     sizes = [pitch * plane.shape[0] for pitch, plane in zip(pitches, frame.planes, strict=True)]
@@ -226,13 +226,13 @@ def upload_planes(
 
 
 class _InFlight(threading.local):
-    """The latest copies of one thread: a host that fills buffers faster than they are read must wait."""
+    """The latest copies of one thread: a host that fills buffers faster than they are copied must wait."""
 
     def __init__(self) -> None:
         self.events: deque[Any] = deque()
 
     def wait_for_room(self) -> None:
-        """Wait for the oldest copy, where there are too many."""
+        """Wait for the oldest copy if there are too many."""
         while len(self.events) >= _COPIES_A_THREAD:
             self.events.popleft().synchronize()
 
@@ -261,7 +261,7 @@ def _device_view(block: Any, offset: int, plane: Plane, pitch: int) -> Any:
 
 
 def _device_plane(shape: tuple[int, ...], dtype: Any) -> Any:
-    """A new CuPy plane whose rows begin on 64 bytes."""
+    """A new CuPy plane whose rows begin at multiples of 64 bytes."""
     import cupy
 
     pitch = _pitch_bytes(shape, dtype)
@@ -286,7 +286,7 @@ def _launch(name: str, planes: tuple[Any, ...], shift: int) -> None:
         SHIFT=shift,
         VECTORS=int(all(takes_vectors(plane, is_written=True) for plane in planes)),
     )
-    # The narrowest plane counts the pixels: a pair of chroma samples is one.
+    # The narrowest plane sets the number of pixels: a pair of chroma samples counts as one.
     height, width = min((plane.shape[:2] for plane in planes), key=math.prod)
     lanes = 16 // last.dtype.itemsize
     kernel(

@@ -1,7 +1,7 @@
 """Shrinks a frame in its own format, for masks narrower than their video.
 
-Every sample of the result is the mean of the window of the picture that it stands for, each eye alone. A cosited
-chroma sample keeps its site: it averages the window around where it will sit in the smaller picture.
+Every sample of the result is the mean of the window that it represents, for each eye separately. A cosited chroma
+sample keeps its site: it averages the window around its position in the smaller picture.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from vitascope.gpu.kernels.cuda_module import (
 from vitascope.gpu.kernels.region import Region, chroma_region
 
 PlaneWindow = tuple[Region, tuple[float, float, float, float], Region]
-"""The samples of a plane that may be read; (left, top, right, bottom) of what is averaged, in the plane's own
+"""The samples of a plane that may be read; the window (left, top, right, bottom) to average, in the plane's own
 sample-edge coordinates; and the samples of the result's plane."""
 
 
 def shrunk_regions(
     regions: Sequence[Region], *, frame_size: tuple[int, int], size: tuple[int, int]
 ) -> list[Region]:
-    """Each region's share of the new size, on whole chroma blocks: neighbours stay neighbours.
+    """Each region's share of the new size, in whole chroma blocks; adjacent regions stay adjacent.
 
-    A region of odd width may get one sample more than it has.
+    A region of odd width may get one extra sample.
 
     Args:
         regions: Luma samples of the frame.
@@ -67,22 +67,22 @@ def shrunk_regions(
 
 
 def shrink_frame(frame: Frame, *, regions: Sequence[Region], size: tuple[int, int]) -> Frame:
-    """The picture at a smaller size, each eye alone.
+    """Shrink a picture, each eye separately.
 
-    Runs where the frame is: NumPy planes on the CPU; CuPy planes (NV12 or P010) in one CUDA kernel, ordered on the
-    current CuPy stream behind ``frame.ready``.
+    Runs on the frame's device: NumPy planes on the CPU; CuPy planes (NV12 or P010) in one CUDA kernel, on the current
+    CuPy stream after ``frame.ready``.
 
     Args:
         frame: Any of ``frames.PIXEL_FORMATS``.
-        regions: Where each eye lies in luma samples; together they cover the frame.
-        size: (height, width) of the result, both even; each axis at most the frame's.
+        regions: Area of each eye in luma samples; together they cover the frame.
+        size: (height, width) of the result, both even and at most the frame's.
 
     Returns:
-        A frame of the same format, colour and moment, within half a code of the exact mean on the CPU, and within
-        one code of the CPU's on the GPU.
+        A frame with the same format, colour and time; within half a code of the exact mean on the CPU, and within one
+        code of that on the GPU.
 
     Raises:
-        ValueError: The size does not fit, the regions do not cover the frame, or a frame on the GPU is not
+        ValueError: The size does not match, the regions do not cover the frame, or a frame on the GPU is not
             semi-planar.
         KernelCompileError: The CUDA source could not be built for this GPU.
     """
@@ -108,13 +108,13 @@ def shrink_frame(frame: Frame, *, regions: Sequence[Region], size: tuple[int, in
 
 
 def plane_windows(frame: Frame, region: Region, share: Region) -> tuple[PlaneWindow, PlaneWindow]:
-    """The windows that an eye's luma and chroma planes are averaged in, for its share of the smaller frame."""
+    """The windows to average for an eye's luma and chroma, for its share of the smaller frame."""
     fmt = frame.format
     right, bottom = region.x + region.width, region.y + region.height
     cosited_x = fmt.chroma_shift_x and frame.color.chroma_location in ("left", "topleft")
     cosited_y = fmt.chroma_shift_y and frame.color.chroma_location == "topleft"
-    # A cosited sample sits a quarter of a chroma sample before the middle of its block, before and after: its window
-    # moves by a quarter of an old sample forward and a quarter of a new one back.
+    # A cosited sample is a quarter of a chroma sample before the middle of its block, in both sizes: its window moves
+    # forward by a quarter of an old sample and back by a quarter of a new one.
     shift_x = 0.25 * (1 - region.width / share.width) if cosited_x else 0.0
     shift_y = 0.25 * (1 - region.height / share.height) if cosited_y else 0.0
     step_x, step_y = 1 << fmt.chroma_shift_x, 1 << fmt.chroma_shift_y
@@ -131,7 +131,7 @@ def plane_windows(frame: Frame, region: Region, share: Region) -> tuple[PlaneWin
 def _mean_of_windows(
     plane: Plane, own: Region, window: tuple[float, float, float, float], size: tuple[int, int]
 ) -> npt.NDArray[np.float32]:
-    """Exact means of ``size`` equal windows; samples outside ``own`` repeat its border."""
+    """Exact means of ``size`` equal windows; outside ``own``, its border repeats."""
     left, top, right, bottom = window
     patch = plane[own.rows, own.columns]
     is_whole = window == (own.x, own.y, own.x + own.width, own.y + own.height)
@@ -145,7 +145,7 @@ def _mean_of_windows(
 
 
 def _mean_along(patch: Plane, start: float, stop: float, count: int, *, axis: int) -> npt.NDArray[np.float32]:
-    """Means of ``count`` equal windows of one axis, borders repeated: float32."""
+    """Means of ``count`` equal windows along one axis, with repeated borders: float32."""
     length = patch.shape[axis]
     if start == 0.0 and stop == length and count <= length:
         if count == length:
@@ -154,14 +154,14 @@ def _mean_along(patch: Plane, start: float, stop: float, count: int, *, axis: in
         small: Any = cv2.resize(patch.astype(np.float32), (width, height), interpolation=cv2.INTER_AREA)
         dense: npt.NDArray[np.float32] = small.reshape(height, width, *patch.shape[2:])
         return dense
-    # The integral of the samples is linear between their edges: a window's sum is the difference at its two ends.
+    # The integral of the samples is linear between their edges, so a window's sum is the difference at its two ends.
     integral = np.zeros((*patch.shape[:axis], length + 1, *patch.shape[axis + 1 :]), np.float64)
     np.cumsum(patch, axis=axis, dtype=np.float64, out=integral[(slice(None),) * axis + (slice(1, None),)])
     edges = start + (stop - start) / count * np.arange(count + 1)
     whole = np.clip(np.floor(edges), 0, length - 1).astype(np.intp)
     shape = [1] * patch.ndim
     shape[axis] = -1
-    # Beyond a border the line through the last sample goes on, which is what repeating that sample means.
+    # Outside a border, continuing the last sample's line is the same as repeating that sample.
     at_edges = np.take(integral, whole, axis=axis)
     at_edges += np.take(patch, whole, axis=axis) * (edges - whole).reshape(shape)
     mean: npt.NDArray[np.float32] = (np.diff(at_edges, axis=axis) * (count / (stop - start))).astype(
@@ -170,12 +170,12 @@ def _mean_along(patch: Plane, start: float, stop: float, count: int, *, axis: in
     return mean
 
 
-# As in shrink.cu.
+# Same as in shrink.cu.
 _THREADS = 128
 _SPAN = 2048
 _MAX_EYES = 2
 
-# Rows of a window that one thread has under way at once: more cost registers and bring no more of the bandwidth.
+# Rows of a window that one thread loads at once: more cost registers without using more bandwidth.
 _MOST_TAPS = 6
 
 _AXIS = np.dtype([*fields("f4", "start", "step"), *fields("i4", "first", "last", "origin", "count")])
@@ -194,11 +194,11 @@ _PLANES = np.dtype([("plane", _PLANE, 2 * _MAX_EYES)])
 def _launch_shrink(
     frame: Frame, windows: Sequence[tuple[PlaneWindow, PlaneWindow]], *, size: tuple[int, int]
 ) -> Frame:
-    """Run the kernel on the current CuPy stream; result as in ``shrink_frame``.
+    """Run the kernel on the current CuPy stream; returns the same as ``shrink_frame``.
 
     Args:
         frame: NV12 or P010 in CuPy planes.
-        windows: What each eye's luma and chroma average, and where to.
+        windows: The windows to average for each eye's luma and chroma, and their targets.
         size: (height, width) of the result.
 
     Raises:
@@ -216,7 +216,7 @@ def _launch_shrink(
         cupy.empty(size, frame.format.dtype),
         cupy.empty((chroma_height, chroma_width, 2), frame.format.dtype),
     )
-    sources: tuple[Any, ...] = frame.planes  # CuPy arrays, whose pointers NumPy's types do not know
+    sources: tuple[Any, ...] = frame.planes  # CuPy arrays, whose pointers NumPy's types lack
     plan = _plan(
         frame.format,
         tuple((plane.shape, plane.strides, plane.data.ptr % 16) for plane in sources),
@@ -224,7 +224,7 @@ def _launch_shrink(
         size,
         current_device(),
     )
-    # Only the pointers change from frame to frame.
+    # Only the pointers change between frames.
     planes = plan.planes.copy()
     planes["plane"]["data"][0, : 2 * len(windows)] = [plane.data.ptr for plane in sources] * len(windows)
     planes["plane"]["out"][0, : 2 * len(windows)] = [plane.data.ptr for plane in out] * len(windows)
@@ -237,7 +237,7 @@ def _launch_shrink(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Plan:
-    """A launch, but for the pointers."""
+    """A launch without its pointers."""
 
     kernel: Any
     grid: tuple[int, int, int]
@@ -252,10 +252,10 @@ def _plan(
     size: tuple[int, int],
     device: int,
 ) -> _Plan:
-    """The launch for frames of one kind. ``layouts`` are shapes, strides in bytes, and pointers modulo 16."""
-    del device  # kernels are compiled for the current one
+    """Plan the launch for frames of one kind. ``layouts`` are shapes, strides in bytes, and pointers modulo 16."""
+    del device  # kernels are compiled for the current device
     itemsize = fmt.dtype.itemsize
-    # The result is dense: a row of luma, and a row of pairs of chroma samples.
+    # The result is dense: rows of luma, and rows of chroma pairs.
     pitches = (size[1], 2 * fmt.chroma_size(size[1], size[0])[0])
     planes = np.zeros(1, _PLANES)
     runs, rows, most_taps = 1, 1, 1
@@ -263,9 +263,9 @@ def _plan(
         for slot, (own, (left, top, right, bottom), share) in enumerate(eye_windows):
             channels = slot + 1
             step = (right - left) / share.width
-            # A run's windows, their ends and the alignment of its first load must fit the span.
+            # A run's windows, their ends and the alignment of its first load must fit into the span.
             run = min(int((_SPAN / channels - 24) / step), share.width)
-            # Equal runs: none much shorter than the rest.
+            # Runs of equal length, so that none is much shorter than the rest.
             run = math.ceil(share.width / math.ceil(share.width / run)) if run else 0
             if run < 1:
                 raise ValueError(f"the GPU kernel shrinks at most 1000 samples to one, not {step:.0f}")

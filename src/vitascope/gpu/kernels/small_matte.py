@@ -1,8 +1,8 @@
-"""A matte at the network's size: alpha from guided-filter coefficients and their small picture.
+"""Computes a matte at the network's size: alpha from guided-filter coefficients and their small picture.
 
-Alpha is ``gain * grey + offset``, grey the mean of R, G and B (``MatteEstimate``). Each function runs where its arrays
-are: NumPy on the CPU; CuPy in one kernel on the current stream, where an expression in CuPy would be a launch, and a
-pass over all planes, for each of its operations. Both agree to rounding.
+Alpha is ``gain * grey + offset``, where grey is the mean of R, G and B (``MatteEstimate``). Each function runs on its
+arrays' device: NumPy on the CPU; CuPy in one kernel on the current stream, where a CuPy expression would need a
+launch and a pass over all planes for each operation. Results agree to rounding.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, fields, is_
 FloatArray = npt.NDArray[np.float32]
 
 FLAT_BEYOND: Final = 0.25
-"""How far outside 0..1 alpha no longer follows the grey at all."""
+"""Distance outside 0..1 at which alpha no longer follows the grey at all."""
 
 
 class BoundedMatte(NamedTuple):
-    """What ``bound_alpha`` makes; on the device of what it was made of."""
+    """Result of ``bound_alpha``, on its input's device."""
 
     gain: FloatArray
     """float32 [N, 1, h, w]."""
     offset: FloatArray
-    """Likewise."""
+    """float32 [N, 1, h, w]."""
     said: FloatArray
-    """float32 [N, 3, h, w]: how sure alpha is, ``|2 alpha - 1|``; alpha; how much it follows the picture's detail where
-    it is neither 0 nor 1, ``|gain| alpha (1 - alpha)``."""
+    """float32 [N, 3, h, w]: how sure alpha is, ``|2 alpha - 1|``; alpha; and how much it follows the picture's detail
+    where it is partial, ``|gain| alpha (1 - alpha)``."""
 
 
 def mean_of_channels(picture: npt.NDArray[Any], *, out: FloatArray | None = None) -> FloatArray:
-    """The picture's grey.
+    """Compute the picture's grey.
 
     Args:
         picture: float16 or float32 [N, C, h, w], C 3 (R, G, B) or 1 (grey).
-        out: On the CPU: where to write it, float32 [N, h, w].
+        out: Output array on the CPU, float32 [N, h, w].
 
     Returns:
         float32 [N, h, w], on the picture's device.
 
     Raises:
-        ValueError: It is of another shape.
+        ValueError: The picture has another shape.
         KernelCompileError: The CUDA source could not be built for this GPU.
     """
     _check_picture(picture)
@@ -53,25 +53,25 @@ def mean_of_channels(picture: npt.NDArray[Any], *, out: FloatArray | None = None
     if picture.shape[1] == 1:
         return picture[:, 0].astype(np.float32, copy=False)
     red, green, blue = (picture[:, channel] for channel in range(3))
-    grey: FloatArray = np.add(red, green, out=out, dtype=np.float32)  # NumPy's mean takes far longer
+    grey: FloatArray = np.add(red, green, out=out, dtype=np.float32)  # NumPy's mean takes much longer
     grey += blue
     grey /= np.float32(3)
     return grey
 
 
 def alpha_at_grey(gain: npt.NDArray[Any], offset: npt.NDArray[Any], picture: npt.NDArray[Any]) -> FloatArray:
-    """Alpha at each sample of the picture.
+    """Compute alpha at each sample of the picture.
 
     Args:
-        gain: float16 or float32 [N, C, h, w], C at least 1: the last plane is alpha's.
+        gain: float16 or float32 [N, C, h, w], C at least 1; the last plane is alpha's.
         offset: Likewise.
-        picture: As ``mean_of_channels`` takes it, of the same size, on their device.
+        picture: As for ``mean_of_channels``, of the same size and on the same device.
 
     Returns:
         float32 [N, h, w], 0..1.
 
     Raises:
-        ValueError: Shapes do not fit.
+        ValueError: Shapes do not match.
         KernelCompileError: The CUDA source could not be built for this GPU.
     """
     _check(gain, offset, picture)
@@ -86,16 +86,16 @@ def alpha_at_grey(gain: npt.NDArray[Any], offset: npt.NDArray[Any], picture: npt
 def bound_alpha(
     gain: npt.NDArray[Any], offset: npt.NDArray[Any], picture: npt.NDArray[Any], *, is_mirrored: bool = False
 ) -> BoundedMatte:
-    """Coefficients whose alpha stays in 0..1 at the picture's own greys; far outside they no longer follow the grey.
+    """Bound coefficients so that alpha is in 0..1 at the picture's greys; far outside, it no longer follows the grey.
 
     Args:
-        gain: As ``alpha_at_grey`` takes it.
-        offset: Likewise.
-        picture: Likewise.
-        is_mirrored: Make what is on the left of them on the right.
+        gain: As for ``alpha_at_grey``.
+        offset: As for ``alpha_at_grey``.
+        picture: As for ``alpha_at_grey``.
+        is_mirrored: Mirror the result horizontally.
 
     Raises:
-        ValueError: Shapes do not fit.
+        ValueError: Shapes do not match.
         KernelCompileError: The CUDA source could not be built for this GPU.
     """
     _check(gain, offset, picture)
@@ -129,7 +129,7 @@ def _check(gain: npt.NDArray[Any], offset: npt.NDArray[Any], picture: npt.NDArra
             )
 
 
-# As in small_matte.cu.
+# Same as in small_matte.cu.
 _THREADS = 256
 _READ = np.float16, np.float32
 """Types that the kernels read; others are converted."""
@@ -142,7 +142,7 @@ _MATTE = np.dtype([*fields("u8", "gain", "offset"), *fields("i8", "gain_step", "
 def _launch(
     name: str, picture: Any, gain: Any = None, offset: Any = None, *, is_mirrored: bool | None = None
 ) -> Any:
-    """Run one of the kernels on the current CuPy stream; arguments and results as of the function of that name."""
+    """Run one of the kernels on the current CuPy stream; takes and returns the same as the function of that name."""
     import cupy
 
     picture = _with_whole_planes(picture if picture.dtype in _READ else picture.astype("float32"))
@@ -175,7 +175,7 @@ def _launch(
 
 
 def _with_whole_planes(planes: Any) -> Any:
-    """CuPy planes [N, C, h, w] whose pictures may lie apart; the samples of one lie side by side."""
+    """CuPy planes [N, C, h, w] with adjacent samples within a picture; pictures may be apart."""
     import cupy
 
     _, channels, height, width = planes.shape

@@ -1,4 +1,4 @@
-"""Smooths a matte over time where the picture is still, so that edges stop flickering and motion stays sharp."""
+"""Smooths a matte over time where the picture is still: edges stop flickering, and motion stays sharp."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from vitascope.gpu.kernels.cuda_module import (
 )
 from vitascope.gpu.kernels.morphology import SAMPLE_NAMES, has_aligned_rows
 
-# Luma change, as a share of full scale, at which the previous matte has lost 63 % of its say. Sensor noise stays
-# below 0.01 after the 5x5 mean, a moving edge is well above 0.05.
+# Change of luma, as a share of full scale, at which the previous matte has lost 63 % of its weight. Sensor noise
+# stays below 0.01 after the 5x5 mean; a moving edge is well above 0.05.
 _MOTION_SCALE = 0.03
 
 
@@ -31,7 +31,7 @@ class AlphaSmoother:
     ``out = alpha + w * (previous_out - alpha)`` with ``w = strength * exp(-(luma change / 0.03)^2)``.
 
     Args:
-        strength: 0 (off) to below 1: the weight of the past where nothing moves.
+        strength: 0 (off) to below 1: weight of the past where nothing moves.
     """
 
     def __init__(self, strength: float) -> None:
@@ -48,19 +48,19 @@ class AlphaSmoother:
     def smooth(self, frame: Frame, alpha: Plane) -> Plane:
         """Smooth the next frame's alpha.
 
-        Runs where alpha is: NumPy on the CPU; CuPy in one kernel on the GPU, ordered on the current stream, which must
-        be the same for every frame. There the past stays on the GPU, and the result is within 1 code of the CPU's
-        (of 8 bits; within 16 of 65535).
+        Runs on alpha's device: NumPy on the CPU; CuPy in one kernel on the GPU, on the current stream, which must be
+        the same for every frame. There the past stays on the GPU, and the result is within 1 code of the CPU's (for 8
+        bits; within 16 of 65535 otherwise).
 
         Args:
-            frame: The picture, next in order; on alpha's device. Another size or depth than the last begins again.
+            frame: The next picture in order, on alpha's device. A change of size or depth restarts smoothing.
             alpha: uint8 or uint16 [H, W].
 
         Returns:
             The same dtype and shape.
 
         Raises:
-            ValueError: On the GPU, video of more than 10 bits.
+            ValueError: On the GPU, the video has more than 10 bits.
             KernelCompileError: The CUDA source could not be built for this GPU.
         """
         if is_on_gpu(alpha):
@@ -82,11 +82,11 @@ class AlphaSmoother:
         return made
 
 
-# As in steady.cu.
+# Same as in steady.cu.
 _COLUMNS, _ROWS = 4, 8
 _BLOCK = (32, 4)
 _WINDOW_SAMPLES = 25
-_MOST_BITS = 10  # sums of 25 codes fit 16 bits
+_MOST_BITS = 10  # sums of 25 codes fit into 16 bits
 
 _SMOOTHING = np.dtype(
     [
@@ -124,11 +124,11 @@ class GpuSmoothing:
         self._is_new = True
 
     def fits(self, frame: Frame, alpha: Any) -> bool:
-        """True if this state is for pictures like this one."""
+        """True if this state matches pictures like this one."""
         return self._kind == self._kind_of(frame, alpha)
 
     def smooth(self, frame: Frame, alpha: Any, *, strength: float, motion_scale: float) -> Any:
-        """Run the kernel on the current CuPy stream; arguments and result as in ``AlphaSmoother.smooth``.
+        """Run the kernel on the current CuPy stream; takes and returns the same as ``AlphaSmoother.smooth``.
 
         Raises:
             KernelCompileError: The CUDA source could not be built for this GPU.

@@ -1,19 +1,19 @@
-"""Brings the mattes of two eyes together: matches what both eyes show, and averages it.
+"""Aligns the mattes of two eyes: matches what both eyes show, and averages it.
 
-People are matched, not pictures: a difference of colour counts as much as either eye sees a person there, so that a
-window on an outline finds the disparity of the person, whatever is behind. Windows are matched by the sum of absolute
-differences (Scharstein and Szeliski, "A Taxonomy and Evaluation of Dense Two-Frame Stereo Correspondence Algorithms",
-2002). Such sums rise in straight lines from the true place, so two lines of one slope through the best three give parts
-of a sample; a parabola would draw them towards whole steps.
+People are matched, not pictures: a difference of colour is weighted by how much either eye sees a person there, so
+that a window on an outline finds the person's disparity, whatever is behind. Windows are matched by the sum of
+absolute differences (Scharstein and Szeliski, "A Taxonomy and Evaluation of Dense Two-Frame Stereo Correspondence
+Algorithms", 2002). Such sums rise linearly from the true disparity, so two lines of equal slope through the best
+three values give a sub-sample result; a parabola would pull it towards whole steps.
 
-Where an eye's sample lies in the other eye is a cubic in the disparity, for each sample (``curves``): lenses bend the
-way that a thing takes across the picture as it comes nearer.
+A sample's position in the other eye is a cubic function of the disparity, per sample (``curves``): a lens bends the
+path of an object across the picture as it comes nearer.
 
 The other eye's matte is read there by cubic convolution (Keys, "Cubic Convolution Interpolation for Digital Image
-Processing", 1981; Catmull-Rom's): reading between two samples alone blurs outlines, by more than the mean mends. It is
-believed by the colors around: where both eyes show the same person, their mattes are brought together however much they
-differ. A sample on an outline is mixed with what is behind, which differs between the eyes; so the person beside it
-counts for more.
+Processing", 1981; Catmull-Rom): linear reads blur outlines by more than the mean improves them. The colours around
+decide how far it counts: where both eyes show the same person, their mattes are averaged however much they differ. A
+sample on an outline is mixed with the background, which differs between the eyes, so the person beside it has more
+weight.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from vitascope.gpu.kernels.resize_normalize import resized
 
 FloatArray = npt.NDArray[np.float32]
 
-# Largest difference of colour that counts, 0..1: above it the samples show other things. The weight of a difference of
-# alpha is enough to hold people without texture by their outlines, too little to join two that differ.
+# Largest difference of colour that counts, 0..1: above it, the samples show different things. The weight of an alpha
+# difference is enough to match people without texture by their outlines, but too small to join two that differ.
 _MOST_COLOR, _ALPHA_WEIGHT = 0.15, 0.05
-# Difference of a person's color up to which two samples show the same, and from which they do not: on synthetic clips
-# alpha's error grew for people who hide one another when 0.03 and 0.06 were believed.
+# Difference of a person's colour up to which two samples count as the same, and from which they do not. On synthetic
+# clips, 0.03 and 0.06 increased alpha's error for people who hide one another.
 _SAME_COLOR, _OTHER_COLOR = 0.02, 0.05
 _COLOR_RADIUS = 2
-"""Samples around in which colors are compared, each with the fourth power of alpha as its weight. Compared by a sample
-alone, eyes were further apart on nearly all synthetic clips."""
+"""Radius in which colours are compared, weighted with the fourth power of alpha. Comparing single samples left the
+eyes further apart on nearly all synthetic clips."""
 _LEAST_PERSON = 0.1
-"""Added to the weights that differences are divided by: where nobody is, nothing differs."""
+"""Added to the weights by which differences are divided: where nobody is, the difference is then 0."""
 _MEAN_COLOR = np.array([[1 / 3, 1 / 3, 1 / 3, 0]], np.float32)
-"""Weights of R, G, B and alpha in the mean color."""
+"""Weights of R, G, B and alpha in the mean colour."""
 
 
 def match_eyes(
@@ -63,36 +63,38 @@ def match_eyes(
     size: tuple[int, int] | None = None,
     is_mutual: bool = False,
 ) -> tuple[FloatArray, FloatArray]:
-    """Find the disparity of people at each sample of both eyes, among some; of N frames, each its left and right eye.
+    """Find people's disparity at each sample of both eyes, among given steps, for N pairs of left and right eye.
 
-    Runs where the pictures are; the results on the CPU and on a GPU differ by rounding, and where two disparities fit
-    equally well.
+    Runs on the pictures' device. CPU and GPU results differ by rounding, and where two disparities match equally
+    well.
 
     Args:
         pictures: float32 [2 N, 4, h, w], C-contiguous: R, G, B and alpha of each eye, 0..1.
-        curves: float32 [2, 6, h, w]: for each sample of an eye the factors of the disparity, its square and its cube in
-            how far the other eye shows it to the right, then downwards, in samples.
-        steps: The disparities to try, at least 3, evenly apart; relative to ``start``.
-        radius: Half the window, in samples of the result, at most 38 on a GPU, whose blocks hold what lies around them;
-            borders repeat.
-        start: float32 [2 N, h, w] of the result's size; 0 when omitted.
-        size: (height, width) of the result, no larger than the pictures, and theirs when omitted: what the steps fit is
-            told from the pictures' samples, and averaged. Not with ``is_mutual``.
-        is_mutual: Add to how badly a disparity fits how much worse it is than what fits the place that it leads to
-            best: of things that look alike, as the shoes of two people do, each gets its own.
+        curves: float32 [2, 6, h, w]: for each sample of an eye, the coefficients of the disparity, its square and its
+            cube, for the displacement in the other eye to the right, then downwards, in samples.
+        steps: The disparities to try, at least 3, equally spaced; relative to ``start``.
+        radius: Radius of the window in samples of the result; at most 38 on a GPU, whose blocks store the
+            surroundings. Borders repeat.
+        start: float32 [2 N, h, w] of the result's size; 0 if omitted.
+        size: (height, width) of the result, at most that of the pictures, which is the default. Costs are computed
+            from the pictures' samples, and averaged. Not with ``is_mutual``.
+        is_mutual: Add to each disparity's cost the amount by which it exceeds the best cost at the position that it
+            leads to: of similar objects, such as two people's shoes, each then gets its own match.
 
     Returns:
-        float32 [2 N, *size] in the unit of ``curves``, and as many of how badly the best of them fits, 0 to 0.25; with
-        ``is_mutual`` -0.25 to 0.5, less than 0 where it suits the place that it leads to better than any other.
+        float32 [2 N, *size] in the unit of ``curves``; and the cost of each, 0 to 0.25, of the same shape. With
+        ``is_mutual`` -0.25 to 0.5; below 0, it matches that position better than all others.
 
     Raises:
-        ValueError: ``size`` with ``is_mutual``.
+        ValueError: ``size`` is used with ``is_mutual``.
         KernelCompileError: The CUDA source could not be built for this GPU.
     """
     shape = pictures.shape[2:]
     size = shape if size is None else size
     if is_mutual and size != shape:
-        raise ValueError(f"a result of {size} about pictures of {shape} is not mutual: expected one size")
+        raise ValueError(
+            f"a result of {size} for pictures of {shape} cannot be mutual: both sizes must be equal"
+        )
     start_of_pictures = None if start is None else _at_size(start, shape)
     if is_on_gpu(pictures):
         on_gpu: tuple[FloatArray, FloatArray] = _match_on_gpu(
@@ -112,7 +114,7 @@ def match_eyes(
 
     side = (2 * radius + 1, 2 * radius + 1)
     found, misfit = (np.empty((len(pictures), *size), np.float32) for _ in range(2))
-    # Those of one eye are done with before the other's are made, unless each looks at the other's.
+    # Each eye's costs are overwritten by the other's, unless both are compared.
     costs = np.empty((2 if is_mutual else 1, len(steps), *size), np.float32)
     other, apart = (np.empty((*shape, 4), np.float32) for _ in range(2))
     color, alpha = np.empty(shape, np.float32), np.empty(shape, np.float32)
@@ -148,15 +150,15 @@ def match_eyes(
 
 
 def _at_size(planes: FloatArray, size: tuple[int, int]) -> FloatArray:
-    """Planes [N, h, w] at another size, as they are at their own."""
+    """Resize planes [N, h, w]; returned unchanged at their own size."""
     return planes if planes.shape[1:] == size else resized(planes[:, None], size)[:, 0]
 
 
 def _best_steps(costs: FloatArray, steps: Sequence[float]) -> tuple[FloatArray, FloatArray]:
-    """The disparity that costs least at each sample, between steps, and what the step beside it costs."""
+    """The disparity with the lowest cost at each sample, interpolated, and the cost of the nearest step."""
     count, height, width = costs.shape
     least, best = costs[0].copy(), np.zeros((height, width), np.float32)
-    # A sample's costs are apart by a whole picture: picture by picture is several times as fast as argmin.
+    # A sample's costs are a whole picture apart in memory, so going picture by picture is much faster than argmin.
     before, after = np.full_like(least, np.inf), costs[1].copy()
     for number in range(1, count):
         better = costs[number] < least
@@ -171,13 +173,13 @@ def _best_steps(costs: FloatArray, steps: Sequence[float]) -> tuple[FloatArray, 
 
 
 def middle_disparity(disparity: FloatArray) -> FloatArray:
-    """Remove isolated outliers of disparity, and keep the steps between objects (median).
+    """Remove isolated outliers of disparity, keeping the steps between objects (median).
 
     Args:
         disparity: float32 [N, h, w], C-contiguous.
 
     Returns:
-        float32 [N, h, w]: the median of 5x5 samples, borders repeated; the same on the CPU and on a GPU.
+        float32 [N, h, w]: the median of 5x5 samples, with repeated borders; equal on CPU and GPU.
 
     Raises:
         KernelCompileError: The CUDA source could not be built for this GPU.
@@ -189,15 +191,15 @@ def middle_disparity(disparity: FloatArray) -> FloatArray:
 
 
 def smooth_disparity(disparity: FloatArray, *, sigma: float, spacing: int = 1) -> FloatArray:
-    """Remove noise from disparities, but keep the steps between objects (bilateral filter; Tomasi, Manduchi, 1998).
+    """Remove noise from disparities, keeping the steps between objects (bilateral filter; Tomasi, Manduchi, 1998).
 
     Args:
         disparity: float32 [N, h, w], C-contiguous.
-        sigma: How far neighbours of one thing are apart: what differs by twice as much hardly counts.
-        spacing: Look at every so many samples, and as many times as far, for the same time.
+        sigma: Typical difference between neighbours on one object; a difference twice as large hardly counts.
+        spacing: Read only every n-th sample, with n times the reach, in the same time.
 
     Returns:
-        float32 [N, h, w]; the GPU's differs by what OpenCV's table of weights rounds.
+        float32 [N, h, w]; the GPU's result differs by the rounding of OpenCV's weight table.
 
     Raises:
         KernelCompileError: The CUDA source could not be built for this GPU.
@@ -213,7 +215,7 @@ def smooth_disparity(disparity: FloatArray, *, sigma: float, spacing: int = 1) -
 
 
 def _smooth_apart(disparity: Any, sigma: float, spacing: int) -> Any:
-    """Smooth each of the pictures that every so many samples make; borders repeat up to whole ones."""
+    """Smooth the interleaved pictures separately; borders repeat to make them equal in size."""
     arrays, (count, height, width) = array_module(on_gpu=is_on_gpu(disparity)), disparity.shape
     more = -height % spacing, -width % spacing
     if any(more):
@@ -238,19 +240,19 @@ def blend_eyes(
 ) -> FloatArray:
     """Average both eyes' mattes where both show the same thing; elsewhere each keeps its own.
 
-    Both show a place where the disparities of the two eyes are the same, and the person around has the same colors.
+    A position is shown by both if the two eyes' disparities agree, and the person around it has the same colours.
 
     Args:
-        planes: float32 [2 N, C, H, W], C-contiguous: of each eye.
-        pictures: float32 [2 N, 4, h, w], as ``match_eyes`` takes them.
-        disparity: float32 [2 N, h, w], as ``match_eyes`` gives it.
-        curves: Those that it was found with.
-        shown: float32 [2 N, h, w], 0..1: how much a place may count.
-        tolerance: Most that the other eye's disparity may differ, where this eye's leads to: more is another thing, or
-            hidden.
+        planes: float32 [2 N, C, H, W], C-contiguous, for each eye.
+        pictures: float32 [2 N, 4, h, w], as for ``match_eyes``.
+        disparity: float32 [2 N, h, w], the result of ``match_eyes``.
+        curves: The ``curves`` used for that.
+        shown: float32 [2 N, h, w], 0..1: maximum weight of each position.
+        tolerance: Largest difference to the other eye's disparity at the position that this eye's leads to; above it,
+            the other eye shows something else.
 
     Returns:
-        float32 [2 N, C, H, W]; the GPU's differs by OpenCV's reading at 1/32 of a sample.
+        float32 [2 N, C, H, W]; CPU and GPU differ, because OpenCV reads at multiples of 1/32 sample.
 
     Raises:
         KernelCompileError: The CUDA source could not be built for this GPU.
@@ -263,7 +265,7 @@ def blend_eyes(
     columns, rows = np.arange(width, dtype=np.float32), np.arange(height, dtype=np.float32)[:, None]
     full_columns = np.arange(full_width, dtype=np.float32)
     full_rows = np.arange(full_height, dtype=np.float32)[:, None]
-    # Color, alpha and disparity are read together.
+    # Colour, alpha and disparity are read together.
     eyes = [cv2.merge([*picture, one]) for picture, one in zip(pictures, disparity, strict=True)]
     blended = planes.copy()
     for eye in range(len(planes)):
@@ -296,12 +298,12 @@ def blend_eyes(
 
 
 def _between(picture: Any, map_x: FloatArray, map_y: FloatArray) -> Any:
-    """Read a picture between its samples, borders repeated."""
+    """Read a picture between its samples; borders repeat."""
     return cv2.remap(picture, map_x, map_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
 
 
 class _Places(NamedTuple):
-    """Places between the samples of planes, and half the product of how far they are from the two beside them."""
+    """Positions between the samples of planes, with half the product of the distances to both neighbours."""
 
     map_x: FloatArray
     map_y: FloatArray
@@ -310,15 +312,16 @@ class _Places(NamedTuple):
 
     @classmethod
     def at(cls, map_x: FloatArray, map_y: FloatArray) -> _Places:
-        """Columns and rows."""
+        """Make positions from columns and rows."""
         part_x, part_y = map_x - np.floor(map_x), map_y - np.floor(map_y)
         share_x, share_y = (part * (1 - part) / np.float32(2) for part in (part_x, part_y))
         return cls(map_x + _MARGIN, map_y + _MARGIN, share_x, share_y)
 
     def read(self, plane: FloatArray) -> FloatArray:
-        """Read a plane with Catmull-Rom's weights of 4x4 samples, borders repeated.
+        """Read a plane with Catmull-Rom weights of 4x4 samples; borders repeat.
 
-        On an axis these are the linear weights of the plane, less ``t (1 - t) / 2`` of those of its second differences.
+        Along an axis, this is the linear read of the plane, less ``t (1 - t) / 2`` times the linear read of its
+        second differences.
         """
         around = cv2.copyMakeBorder(plane, _MARGIN, _MARGIN, _MARGIN, _MARGIN, cv2.BORDER_REPLICATE)
         across, down, both = (
@@ -338,27 +341,27 @@ class _Places(NamedTuple):
 
 
 _MARGIN = 2
-"""Repeated samples around a plane."""
+"""Number of repeated samples around a plane."""
 _ONE, _SECOND = np.array([1], np.float32), np.array([1, -2, 1], np.float32)
 """Weights of a plane's own samples, and of its second differences."""
 _LEAST_RISE = 1e-9
-"""Below it three costs are the same: without a smallest between them."""
+"""Rise below which three costs count as equal, without a minimum in between."""
 _MIDDLE_RADIUS = 2
-"""The reach of a median, in samples; the same as in stereo_match.cu."""
+"""Radius of the median, in samples; same as in stereo_match.cu."""
 _SMOOTH_RADIUS, _SMOOTH_SIGMA = 7, 5.0
-"""In samples: people are smooth, what is found of them has the noise of a window."""
+"""In samples: people are smooth, but window matching is noisy."""
 MATCHING_RULES: Final = (
     "colors are compared around a place",
     (_MOST_COLOR, _ALPHA_WEIGHT, _SAME_COLOR, _OTHER_COLOR, _COLOR_RADIUS, _LEAST_PERSON),
     (_MIDDLE_RADIUS, _SMOOTH_RADIUS, _SMOOTH_SIGMA),
 )
-"""What mattes of eyes that agree depend on."""
+"""Rules that mattes averaged over both eyes depend on."""
 
 
 def _displacement(curves: FloatArray, disparity: Any) -> tuple[FloatArray, FloatArray]:
     """Displacement of each sample in the other eye, to the right and downwards."""
     across, down = (disparity * factors[2] for factors in (curves[:3], curves[3:]))
-    for way, factors in ((across, curves[:3]), (down, curves[3:])):  # in place: each is as large as a picture
+    for way, factors in ((across, curves[:3]), (down, curves[3:])):  # in place: each is picture-sized
         way += factors[1]
         way *= disparity
         way += factors[0]
@@ -366,14 +369,14 @@ def _displacement(curves: FloatArray, disparity: Any) -> tuple[FloatArray, Float
     return across, down
 
 
-# As in stereo_match.cu.
+# Same as in stereo_match.cu.
 _BLOCK = (32, 8)
 _STEPS_OF_A_THREAD = 5
-"""Steps whose costs a thread tells: what does not depend on the step is read once for them."""
+"""Number of steps whose costs one thread computes: what does not depend on the step is read once."""
 _WIDE = 6
-"""Radius of a window from which on threads find several samples."""
+"""Radius of a window from which on each thread computes several samples."""
 _MOST_TILE_BYTES = 48 << 10
-"""Shared memory that any GPU gives a block."""
+"""Shared memory per block that every GPU has."""
 
 _MATCH = np.dtype(
     [
@@ -464,14 +467,14 @@ def _match_on_gpu(
 
 
 def _rows_of_a_thread(radius: int) -> int:
-    """How many samples below one another a thread of ``best_step`` finds: in wide windows they share most sums."""
+    """Number of samples in a column that a thread of ``best_step`` computes: in wide windows they share most sums."""
     if radius < _WIDE:
         return 1
     return next((rows for rows in (4, 2) if _tile_bytes(radius, rows) <= _MOST_TILE_BYTES), 1)
 
 
 def _tile_bytes(radius: int, rows: int) -> int:
-    """Shared memory of a block of ``best_step``: the tile, of rows that begin at 16 bytes, and its rows' sums."""
+    """Shared memory of a ``best_step`` block: the tile, with rows aligned to 16 bytes, and its row sums."""
     across, down = math.ceil((_BLOCK[0] + 2 * radius) / 4) * 4, _BLOCK[1] * rows + 2 * radius
     return 4 * down * (across + _BLOCK[0])
 

@@ -17,29 +17,29 @@ from vitascope.gpu.kernels.resize_normalize import resized
 FloatArray = npt.NDArray[np.float32]
 
 MOST_PARTS: Final = 4
-"""Planes of a sum, at most."""
+"""Maximum number of planes per sum."""
 MOST_SUMS: Final = 2
-"""Sums of a call, at most."""
+"""Maximum number of sums per call."""
 
 
 def weighted_sums(
     planes: Sequence[Sequence[FloatArray]], weights: Sequence[FloatArray], size: tuple[int, int]
 ) -> list[FloatArray]:
-    """Add planes, each enlarged bilinearly to one size and multiplied by its own weights, also enlarged.
+    """Add planes, each enlarged bilinearly to one size and multiplied by its own weights, which are also enlarged.
 
-    Runs where the planes are: NumPy on the CPU; CuPy in one kernel, ordered on the current stream, which stores nothing
-    but the sums. Both agree to rounding.
+    Runs on the planes' device: NumPy on the CPU; CuPy in one kernel, on the current stream, which stores only the
+    sums. Results agree to rounding.
 
     Args:
-        planes: Of each sum the parts, float32 [N, 1, h, w]; a part is of one size in all sums.
-        weights: Of each part, float32 [N, 1, rows, columns].
-        size: (height, width) of the sums; no part is larger.
+        planes: For each sum its parts, float32 [N, 1, h, w]; each part has the same size in all sums.
+        weights: For each part, float32 [N, 1, rows, columns].
+        size: (height, width) of the sums; no part may be larger.
 
     Returns:
         The sums, float32 [N, 1, *size], on the same device.
 
     Raises:
-        ValueError: More than two sums or four parts, none, or shapes that do not fit.
+        ValueError: There are more than two sums or four parts, or none, or shapes do not match.
         KernelCompileError: The CUDA source could not be built for this GPU.
     """
     _check(planes, weights, size)
@@ -77,7 +77,7 @@ def _check(
             raise ValueError(f"planes and weights of {shapes} are larger than {size}")
 
 
-# As in weighted_planes.cu.
+# Same as in weighted_planes.cu.
 _BLOCK = 32, 8
 _GRID = np.dtype(fields("i4", "height", "width"))
 _JOB = np.dtype(
@@ -94,7 +94,7 @@ _JOB = np.dtype(
 
 
 def _launch(planes: Sequence[Sequence[Any]], weights: Sequence[Any], size: tuple[int, int]) -> list[Any]:
-    """Run the kernel on the current CuPy stream; arguments and results as of ``weighted_sums``."""
+    """Run the kernel on the current CuPy stream; takes and returns the same as ``weighted_sums``."""
     import cupy
 
     own = [[cupy.ascontiguousarray(part, "float32") for part in parts] for parts in planes]

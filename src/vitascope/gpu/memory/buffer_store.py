@@ -196,7 +196,7 @@ class BufferStore:
                 raise ValueError("this pool is closed")
             self._settle()
             if idle := self._idle.get(key):
-                buffer = idle.pop()  # the last one returned is the one in the CPU caches
+                buffer = idle.pop()  # the last one returned is in the CPU caches
                 self._idle.move_to_end(key)
             else:
                 if self.cap_bytes is not None and self._reserved + nbytes > self.cap_bytes:
@@ -224,7 +224,7 @@ class BufferStore:
                 with self._lock:
                     self._waiters = (*self._waiters, told)
                     copying = self._copying[0].pending[:1] if self._copying else []
-                # Tried after registering: buffers returned from here on are noticed.
+                # Registered first, so that no buffer returned from here on is missed.
                 if buffer := self._try(key, nbytes):
                     return buffer
                 if copying and timeout_s != 0:
@@ -232,7 +232,7 @@ class BufferStore:
                 elif not _heard(told, deadline):
                     with self._lock:
                         self._timeouts += 1
-                    tried = "and nothing came back" + (f" in {timeout_s:g} s" if timeout_s else "")
+                    tried = "and no buffer was returned" + (f" in {timeout_s:g} s" if timeout_s else "")
                     raise self._short(nbytes, tried)
                 self._forget(told)
         finally:
@@ -249,7 +249,7 @@ class BufferStore:
             try:
                 buffer.memory = self._allocate(buffer.key, buffer.nbytes)
             except Exception:
-                self.trim()  # idle memory may be just what is missing
+                self.trim()  # idle memory may be enough
                 buffer.memory = self._allocate(buffer.key, buffer.nbytes)
         except BaseException:
             with self._lock:

@@ -148,7 +148,7 @@ def _plain_dtype(dtype: Any) -> np.dtype[Any]:
     except TypeError as error:
         raise ValueError(f"{dtype!r} is not a dtype") from error
     if kind.hasobject:
-        raise ValueError(f"a buffer of dtype {kind} cannot be lent")
+        raise ValueError(f"buffers cannot have dtype {kind}")
     return kind
 
 
@@ -316,7 +316,7 @@ class MemoryPool(Closing):
     def _key(self, shape: int | Sequence[int], dtype: Any) -> tuple[tuple[int, ...], Any]:
         sides = (shape,) if isinstance(shape, int) else tuple(shape)
         for side in sides:
-            check_count(f"a buffer of shape {sides} cannot be lent: a side", side, least=0)
+            check_count(f"buffers cannot have shape {sides}: a side", side, least=0)
         sides = tuple(map(int, sides))
         return sides, self._library_of(dtype).dtype_of(dtype)
 
@@ -347,6 +347,6 @@ class MemoryPool(Closing):
         stats = self.stats()
         lent = size_in_words(stats.leased_bytes, of=stats.max_bytes)
         return DeviceMemoryError(
-            f"{size_in_words(nbytes)} on {self.device.label} are wanted, {tried}: {lent} of the pool are lent; give "
-            "buffers back earlier, or allow a larger pool"
+            f"{size_in_words(nbytes)} on {self.device.label} were requested, {tried}; {lent} of the pool are in use: "
+            "return buffers earlier, or allow a larger pool"
         )

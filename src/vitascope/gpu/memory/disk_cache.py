@@ -6,9 +6,9 @@ folder need not be listed for each entry. Each file detects damage to itself::
     8 bytes   magic
     16        BLAKE2b (RFC 7693) of all that follows
     4, 4      lengths of the name and of the description, little-endian
-    8         bytes of the array's values as they stand in the file
-    1, 7      1 when they are packed (zlib, RFC 1950); zeros
-    …         name, description (dtype as NPY files tell it, and shape: a Python literal), both UTF-8; values in C order
+    8         length of the array's values in the file, in bytes
+    1, 7      1 if the values are packed (zlib, RFC 1950); zeros
+    …         name, description (dtype as in NPY files, and shape: a Python literal), both UTF-8; values in C order
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _HEAD = struct.Struct("<IIQB7x")
 _FIXED_BYTES = len(_MAGIC) + _DIGEST_BYTES + _HEAD.size
 _PLAIN_KINDS = "biufcmMSUV"
 
-# Mattes and masks are mostly flat and shrink to a few percent; noise and camera pictures do not shrink, and
-# trying costs more than writing them. A sample decides.
+# Mattes and masks are mostly flat and shrink to a few percent. Noise and camera pictures do not shrink, and trying
+# would cost more than writing them. A sample decides.
 _LEVEL = 1
 _SAMPLES = 16
 _SAMPLE_BYTES = 4096
@@ -91,16 +91,16 @@ def unpack_array(name: str, content: bytes) -> npt.NDArray[Any]:
         DamagedEntryError: The file is damaged, or belongs to another name.
     """
     if len(content) < _FIXED_BYTES or not content.startswith(_MAGIC):
-        raise DamagedEntryError("it does not begin as such a file does")
+        raise DamagedEntryError("it does not begin like a cache entry")
     begin = len(_MAGIC) + _DIGEST_BYTES
     body = memoryview(content)[begin:]
     if hashlib.blake2b(body, digest_size=_DIGEST_BYTES).digest() != content[len(_MAGIC) : begin]:
-        raise DamagedEntryError("its checksum is another")
+        raise DamagedEntryError("its checksum does not match")
     title_bytes, description_bytes, value_bytes, packed = _HEAD.unpack_from(body)
     description_at = _HEAD.size + title_bytes
     values_at = description_at + description_bytes
     if len(body) != values_at + value_bytes:
-        raise DamagedEntryError("its length is another")
+        raise DamagedEntryError("its length does not match")
     if body[_HEAD.size : description_at] != name.encode("utf-8", "surrogatepass"):
         raise DamagedEntryError("it was written under another name")
     try:
@@ -108,7 +108,7 @@ def unpack_array(name: str, content: bytes) -> npt.NDArray[Any]:
         size_bytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
         if packed:
             unpacker = zlib.decompressobj()
-            # Never more than the description promises, whatever the packed bytes would expand to.
+            # Never more than the description promises, whatever the packed bytes expand to.
             values = unpacker.decompress(body[values_at:], max_length=size_bytes + 1)
             return np.ndarray(shape, dtype, _exactly(values, size_bytes))
         return np.ndarray(shape, dtype, _exactly(body[values_at:], size_bytes))
@@ -203,7 +203,7 @@ class ArrayFolder:
         except FileNotFoundError:
             return None
         except (OSError, DamagedEntryError) as error:
-            with suppress(OutputError):  # read-only: it stays, and stays a miss
+            with suppress(OutputError):  # the folder is read-only: the entry stays, and stays a miss
                 self.remove(key)
             raise DamagedEntryError(f"{path}: {error}") from error
         with suppress(OSError):  # removed by another process, or read-only
@@ -234,7 +234,7 @@ class ArrayFolder:
                     totals = self._without(path, self._read_totals(ledger))
                     if totals.nbytes + size > self._cap_bytes:
                         totals = self._make_room(ledger, size, sparing=path)
-                    # Before the file: a crash in between leaves a total that is too large, never too small.
+                    # Written before the file: a crash in between leaves a total that is too large, never too small.
                     _write_totals(ledger, Totals(totals.entries + 1, totals.nbytes + size))
                     temporary.replace(path)
             except BaseException:
@@ -507,7 +507,7 @@ class CacheManager(Closing):
             if to_disk:
                 kept = self._disk.put(key, values) or kept
             else:
-                self._disk.remove(key)  # out of date now
+                self._disk.remove(key)  # it is outdated
         self._count("stored" if kept else "too_large")
         return kept
 

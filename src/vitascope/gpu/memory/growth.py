@@ -84,7 +84,7 @@ def _student_cdf(t: float, freedom: int) -> float:
 _FEWEST_LOOKS = 9
 _WARM_UP = 0.25
 _SIGNIFICANT = 3.3  # standard errors: 1 in 2,000 by chance
-_MOST_SCORE = 1000.0  # of measurements without noise, whose line has no error
+_MOST_SCORE = 1000.0  # for measurements without noise, whose line has no error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,7 @@ from vitascope.gpu.memory.buffer_store import Buffer, BufferStats, BufferStore, 
 from vitascope.gpu.memory.shortage import memory_errors
 from vitascope.gpu.number_checks import check_count, check_number
 
-# Up to this size a copy is done before two streams have been ordered for it.
+# Up to this size, a copy is done before two streams could be ordered for it.
 _SMALL_BYTES = 2 << 20
 _ALIGNMENT_BYTES = 256
 
@@ -189,8 +189,8 @@ class CopyStreams:
             if self._leaving:
                 self.forget_finished()
             reader = cupy.cuda.get_current_stream() if stream is None else stream
-            # The two streams differ in whose memory the block is: after its return a later copy writes it,
-            # in order.
+            # The streams differ in who owns the block's memory: after its return, a later copy writes to it, in
+            # order.
             copier = self._up if beside and array.nbytes > _SMALL_BYTES else reader
             with on_cuda_stream(copier), memory_errors():
                 block = cupy.empty(array.shape, array.dtype)
@@ -288,7 +288,7 @@ _SMALLEST_BYTES = 4096  # a page: the smallest unit that can be locked
 _STEPS_LOG2 = 3
 _TIMEOUT_SECONDS = 30.0
 _SHARED_PART_OF_MEMORY = 0.5
-# An encoder may hold many pictures of a slow video; waiting longer than this is pointless.
+# Encoders may hold many pictures of a slow video; waiting longer than this is pointless.
 _SHARED_TIMEOUT_SECONDS = 120.0
 _UNKNOWN_MEMORY_BYTES = 8 << 30
 
@@ -450,7 +450,7 @@ class PinnedMemoryPool(Closing):
             buffer.watch = None
             self._give_back(buffer)
 
-        # The callback fires only while the reference itself lives; the lent buffer keeps it.
+        # The callback only fires while the weak reference itself lives, so the lent buffer keeps it.
         buffer.watch = weakref.ref(array, come_back)
         return array
 
@@ -466,7 +466,7 @@ class PinnedMemoryPool(Closing):
         """
         buffer = self.lent_buffer(array)
         if buffer is None:
-            raise ValueError("the array does not lie in memory that this pool has lent")
+            raise ValueError("the array is not in memory that this pool has lent")
         buffer.hold(until)
 
     def is_lent(self, array: npt.NDArray[Any]) -> bool:
@@ -541,9 +541,9 @@ class PinnedMemoryPool(Closing):
         kind = np.dtype(dtype)
         sides = (shape,) if isinstance(shape, int) else tuple(shape)
         for side in sides:
-            check_count(f"a buffer of shape {sides} cannot be lent: a side", side, least=0)
+            check_count(f"buffers cannot have shape {sides}: a side", side, least=0)
         if kind.hasobject:
-            raise ValueError(f"a buffer of dtype {kind} cannot be lent")
+            raise ValueError(f"buffers cannot have dtype {kind}")
         size = size_class(math.prod(sides) * kind.itemsize, self._store.cap_bytes)
         wait_s = self.timeout_s if timeout_s == "default" else timeout_s
         buffer = self._store.take(size, size, timeout_s=wait_s)
@@ -579,7 +579,7 @@ class PinnedMemoryPool(Closing):
         kind = "page-locked memory" if self.page_locked else "buffers"
         lent = size_in_words(stats.leased_bytes, of=stats.max_bytes)
         return MemoryLimitError(
-            f"{size_in_words(nbytes)} of {kind} are wanted, {tried}: {lent} are lent; give leases back earlier, "
+            f"{size_in_words(nbytes)} of {kind} were requested, {tried}; {lent} are in use: return leases earlier, "
             "or allow a larger pool"
         )
 
@@ -602,7 +602,7 @@ def _ordinary_memory(nbytes: int) -> mmap.mmap:
     """Allocate whole pages, which return to the system once unused."""
     if sys.platform == "win32":
         return mmap.mmap(-1, nbytes)
-    # Private: a forked process must not write into ours.
+    # Private: a forked process must not write into our pages.
     return mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 

@@ -29,7 +29,7 @@ class memory_errors:  # noqa: N801 - used as a function; a class because a gener
         """Raise our error in its place."""
         if error is None:
             return
-        cupy = sys.modules.get("cupy")  # a library that is not imported reports nothing
+        cupy = sys.modules.get("cupy")  # a library that is not imported cannot raise
         if cupy is None or not isinstance(error, cupy.cuda.memory.OutOfMemoryError):
             return
         free, total = cupy.cuda.runtime.memGetInfo()
@@ -180,7 +180,7 @@ class VramBudget:
             try:
                 self._reserved.append(self._cupy.cuda.Memory(_RESERVED_BLOCK_BYTES))
             except self._cupy.cuda.runtime.CUDARuntimeError:
-                return  # others were faster; retried at the next refresh
+                return  # other threads were faster; retried at the next refresh
 
     def _allocate(self, size: int) -> Any:
         """Allocate from CuPy's pool; at the limit, release the reserve, then other streams' idle memory."""
@@ -191,7 +191,7 @@ class VramBudget:
         with self._lock:
             if self._cupy.cuda.runtime.getDevice() == self._device.index:
                 self._make_room(size)
-        # Ours, because nobody else knows everywhere that memory is requested.
+        # Raise our own error, because nobody else knows all places where memory is requested.
         with memory_errors():
             return self._pool.malloc(size)
 
@@ -202,7 +202,7 @@ class VramBudget:
             del self._reserved[-blocks:]
             self._pool.set_limit(size=self._pool.get_limit() + blocks * _RESERVED_BLOCK_BYTES)
         else:
-            # CuPy does so when the GPU is full, but not at its limit: memory of other streams idles.
+            # CuPy does this when the GPU is full, but not at its limit; other streams' memory may be idle.
             self._pool.free_all_blocks()
             self.refresh()
 

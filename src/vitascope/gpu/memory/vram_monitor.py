@@ -210,8 +210,7 @@ Series = Literal["allocated", "process", "reserved", "in_tensors"]
 _INTERVAL_SECONDS = 0.5
 _BLOCK_INTERVAL_SECONDS = 0.005
 _HISTORY = 7200  # an hour at two a second: under 2 MB
-# A threshold fires again only once memory fell this share below it; else it would fire at every
-# fluctuation.
+# A threshold only fires again after memory fell below it by this share, not at every fluctuation.
 _REARM_SHARE = 0.02
 
 

@@ -84,14 +84,15 @@ class Worker:
         self.thread = threading.Thread(
             target=self._run,
             name=f"vitascope-{node.stage.name}{suffix}",
-            # Always joined; but one that hangs in native code, once reported, must not hold the process.
+            # Threads are always joined, but one that was reported as hanging in native code must not keep the process
+            # alive.
             daemon=True,
         )
         self._node = node
         self._pipeline = pipeline
         self._doing = "not started"
         self._item: tuple[int, Any] | None = None
-        self._oldest_birth: float | None = None  # of what was taken since something was last given
+        self._oldest_birth: float | None = None  # of the items taken since the last result
 
     def place(self) -> str:
         """The thread's stage, and its item or activity."""
@@ -109,7 +110,7 @@ class Worker:
         stage, _here.pipeline = self._node.stage, self._pipeline
         if not self._pipeline.halted and self._attempt("opening", stage.open):
             self._attempt("starting", self._pump)
-            self.meter.pause()  # for a worker that failed at work
+            self.meter.pause()  # the work of a failed worker was not paused
             self._attempt("closing", stage.close)
         self.meter.cpu_seconds = thread_time()
         self._pipeline._leave()
@@ -141,7 +142,7 @@ class Worker:
                     break
                 else:
                     self._take(taken[0], *taken[1])
-                del taken  # or the item would live on while this thread waits for the next
+                del taken  # otherwise the item would live on while this thread waits for the next
             if taken is Mark.STOP:
                 raise Stopped
         self._doing = "reading" if node.inlet is None else "finishing"
@@ -266,8 +267,8 @@ class Pipeline:
         check_number("stop_timeout_seconds", stop_timeout_seconds, least=0)
         self._stop_timeout_seconds = stop_timeout_seconds
         self._lock = threading.Lock()
-        self._settled = threading.Event()  # given up, or all threads about to exit
-        self._failures: list[tuple[str, BaseException]] = []  # with where they happened, in order
+        self._settled = threading.Event()  # set when the run was given up, or all threads are about to exit
+        self._failures: list[tuple[str, BaseException]] = []  # with their places, in order
         self._stopped = False
         self._latency = LatencyHistogram()
         self._consumer = Meter()
@@ -276,7 +277,7 @@ class Pipeline:
         self._machine_cpu_at_start: float | None = None
         self._machine_cpu_seconds: float | None = None
         self._nodes = self._link(stages)
-        self._workers: list[Worker] = []  # while the threads live: a worker holds its pipeline
+        self._workers: list[Worker] = []  # while the threads live, because a worker holds its pipeline
         self._running = sum(node.working for node in self._nodes)
         self._ends_in_sink = self._nodes[-1].outlet is None
         self._final_report: PipelineReport | None = None
@@ -399,7 +400,7 @@ class Pipeline:
         with self._lock:
             self._check_unused()
             self._started_at = perf_counter()
-        give_back_free_memory()  # of earlier runs
+        give_back_free_memory()  # free the memory of earlier runs
         self._process_cpu_at_start = process_time()
         self._machine_cpu_at_start = machine_cpu_seconds()
         self._workers = [
@@ -425,12 +426,12 @@ class Pipeline:
                 if failure is None:
                     raise
                 if isinstance(error, GeneratorExit):
-                    raise failure from failure.__cause__  # without the GeneratorExit, which is no error
+                    raise failure from failure.__cause__  # drop the GeneratorExit, which is not an error
                 raise error from failure
             if failure is not None:
                 raise failure
         finally:
-            del failure  # its traceback holds this frame: together they would live until a search for cycles
+            del failure  # its traceback refers to this frame: a cycle until the next collection
 
     def _wait(self) -> None:
         while not self._settled.wait(INTERRUPT_CHECK_SECONDS):
@@ -459,14 +460,14 @@ class Pipeline:
         """Join all threads and return the exception that the run raises."""
         deadline = perf_counter() + self._stop_timeout_seconds
         for worker in self._workers:
-            # A thread that never started is not alive; one whose start() was interrupted finds the run
-            # given up and ends.
+            # A thread that never started is not alive. One whose start() was interrupted finds that the run was given
+            # up, and ends.
             if worker.thread.is_alive():
                 worker.thread.join(max(deadline - perf_counter(), 0.0))
             if worker.thread.is_alive():
                 message = (
                     f"thread {worker.thread.name} did not stop within {self._stop_timeout_seconds:g} s "
-                    "and was left behind"
+                    "and was abandoned"
                 )
                 left_behind = VitascopeError(message)
                 left_behind.add_note(place := worker.place())
@@ -475,7 +476,7 @@ class Pipeline:
         self._machine_cpu_seconds = machine_cpu_seconds()
         self._ended_at = perf_counter()
         self._let_go()
-        # Cleared: a pipeline kept for its report would keep the frames that the tracebacks reach.
+        # A pipeline kept for its report must not keep the frames that the tracebacks refer to.
         failures, self._failures = self._failures, []
         if not failures:
             return None
@@ -487,7 +488,7 @@ class Pipeline:
         causes = [failure for _, failure in failures if isinstance(failure, Exception)]
         group = PipelineError(f"{place}: {reason}{more}", causes) if causes else None
         for _, failure in failures:
-            if not isinstance(failure, Exception):  # SystemExit and the like do not fit into ExceptionGroup
+            if not isinstance(failure, Exception):  # SystemExit and the like cannot be in an ExceptionGroup
                 failure.__cause__ = group
                 return failure
         return group

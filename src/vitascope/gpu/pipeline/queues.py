@@ -147,12 +147,12 @@ class BoundedQueue(Generic[T]):
                     self._dropped += 1
             elif self._is_full(nbytes) and self._mark is None:
                 give_up_at = None if timeout_seconds is None else perf_counter() + timeout_seconds
-                # Consumers notify: a thread that Ctrl-C does not reach need not poll.
+                # Consumers notify, so only the main thread, which Ctrl-C reaches, has to poll.
                 is_main = threading.get_ident() == threading.main_thread().ident
                 look_up_seconds = INTERRUPT_CHECK_SECONDS if is_main else None
                 with self._put_wait:
                     while self._is_full(nbytes) and self._mark is None:
-                        self._has_item.notify()  # a consumer left asleep until more came
+                        self._has_item.notify()  # the consumer may still sleep until more items come
                         if not _wait(self._has_room, give_up_at, look_up_seconds):
                             raise TimeoutError(f"queue {self.name!r} had no room for {timeout_seconds:g} s")
             if self._mark is Mark.STOP:
@@ -167,7 +167,7 @@ class BoundedQueue(Generic[T]):
             self._occupancy_max = max(self._occupancy_max, occupancy)
             self._nbytes_max = max(self._nbytes_max, self._nbytes)
             is_enough = not more_follow and occupancy >= min(self.limits.wake_items, self.limits.items)
-            if is_enough and self._get_wait.waiting:  # notifying nobody costs a third of a put
+            if is_enough and self._get_wait.waiting:  # notifying when nobody waits costs a third of a put
                 self._has_item.notify(occupancy)
             return True
 
@@ -195,7 +195,7 @@ class BoundedQueue(Generic[T]):
             self._taken += 1
             item = self._remove_oldest()
             if self._put_wait.waiting:
-                # All, not one: producers wait for different amounts of room.
+                # Notify all, not one: producers wait for different amounts of room.
                 self._has_room.notify_all()
             return position, item
 
@@ -245,7 +245,7 @@ class BoundedQueue(Generic[T]):
 
     def _note_change(self) -> None:
         if self._mark is not None and not self._entries:
-            return  # a drained queue that has ended: its average covers its useful life
+            return  # the average covers the queue's life until it ended and was drained
         now = perf_counter()
         self._occupancy_integral += len(self._entries) * (now - self._changed_at)
         self._changed_at = now

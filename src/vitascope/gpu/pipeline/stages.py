@@ -155,7 +155,7 @@ class Group(Stage, Generic[T, U]):
 
     @cached_property
     def _timed(self) -> TimedGrouper[T, U] | None:
-        # Once: isinstance with a protocol looks up its methods by name, and the stage asks for every item.
+        # Cached: isinstance with a protocol looks up methods by name, and the stage asks for every item.
         return self.grouper if isinstance(self.grouper, TimedGrouper) else None
 
 
@@ -265,9 +265,9 @@ def check_stages(stages: Sequence[Stage]) -> None:
         raise ValueError(f"a pipeline begins with a Source: {names}")
     for stage in stages[1:]:
         if not isinstance(stage, Map | Group | Sink) or (isinstance(stage, Sink) and stage is not stages[-1]):
-            raise ValueError(f"{type(stage).__name__} {stage.name!r} cannot stand there: {names}")
+            raise ValueError(f"{type(stage).__name__} {stage.name!r} is in the wrong place: {names}")
     if len(set(names)) < len(names):
-        raise ValueError(f"each stage needs a name of its own: {names}")
+        raise ValueError(f"each stage needs a unique name: {names}")
     awaited = stages[0].first_alone_until
     if awaited is None:
         return

@@ -106,18 +106,18 @@ def _heat(load: Utilisation) -> list[Finding]:
     if load.throttled_share < _THROTTLED:
         return []
     most = None if load.limits is None else load.limits.sm_clock_mhz
-    gain, evidence = 1.0, [f"slowed down by heat in {load.throttled_share:.0%} of the looks"]
+    gain, evidence = 1.0, [f"throttled by heat in {load.throttled_share:.0%} of the samples"]
     if load.temperature_celsius_max is not None:
         evidence.append(f"it reached {load.temperature_celsius_max:.0f} °C")
     if most and load.sm_clock_mhz:
         evidence.append(f"its clock was {load.sm_clock_mhz:.0f} MHz on average, of {most:.0f} MHz")
-        if (load.gpu_percent or 0.0) >= 70:  # a GPU with spare time loses nothing by a lower clock
+        if (load.gpu_percent or 0.0) >= 70:  # a GPU with spare time loses nothing to a lower clock
             gain = most / load.sm_clock_mhz
     return [
         Finding(
             kind="thermal",
             stage=None,
-            title="the GPU slows itself down because it is too hot",
+            title="the GPU is throttled because it is too hot",
             evidence=tuple(evidence),
             advice="better cooling, or a lower power limit, which keeps the clock steady",
             expected_gain=gain,
@@ -154,7 +154,7 @@ def _spikes(report: PipelineReport, load: Utilisation | None, pace_stage: str | 
         if stage.name != pace_stage or latency.count < 100 or not _is_unstable(latency):
             continue
         if role_of(stage.name, on_gpu=True) in ("decode", "encode"):
-            continue  # keyframes are slow, and buffered results come at once
+            continue  # keyframes are slow, and buffered results arrive at once
         evidence = [
             f"{stage.name} takes {latency.p50_seconds * 1e3:.1f} ms, but 1 in 100 takes "
             f"{latency.p99_seconds * 1e3:.1f} ms or more"
@@ -166,12 +166,12 @@ def _spikes(report: PipelineReport, load: Utilisation | None, pace_stage: str | 
                 f"in all, {load.gc_seconds_max * 1e3:.1f} ms at most"
             )
             if load.gc_seconds > 0.05 * load.seconds:
-                advice = "call gc.freeze() after start-up, and make fewer objects for each item"
+                advice = "call gc.freeze() after start-up, and create fewer objects per item"
         found.append(
             Finding(
                 kind="unstable",
                 stage=stage.name,
-                title=f"{stage.name} stumbles: its slowest items take "
+                title=f"{stage.name} is irregular: its slowest items take "
                 f"{latency.p99_seconds / latency.p50_seconds:.0f} times as long as most",
                 evidence=tuple(evidence),
                 advice=advice,
@@ -184,7 +184,7 @@ def _spikes(report: PipelineReport, load: Utilisation | None, pace_stage: str | 
 
 def _is_unstable(latency: Latency) -> bool:
     median = latency.p50_seconds
-    # Without the longest: first calls compile, allocate and load.
+    # Without the longest, because first calls compile, allocate and load.
     mean = (latency.mean_seconds * latency.count - latency.max_seconds) / (latency.count - 1)
     return median > 0 and latency.p99_seconds > _SPIKE * median and mean > _DRAG * median
 
@@ -297,7 +297,7 @@ class BottleneckDetector:
         found = find_bottleneck(
             case.report.stages, case.report.queues, wall_seconds=case.report.wall_seconds, paces=case.paces
         )
-        assert found is not None  # there are paces
+        assert found is not None  # not empty
         stage = case.stage(found.stage)
         base = Finding(
             kind="cpu_bound",
@@ -379,13 +379,13 @@ class BottleneckDetector:
                 confidence="low",
             )
         if spare >= 1:
-            change = f"give {stage.name} another worker or more threads ({spare:.1f} cores lie idle)"
+            change = f"give {stage.name} another worker or more threads ({spare:.1f} cores are idle)"
         else:
             change = f"make {stage.name} cheaper"
         title = f"{stage.name} on the CPU sets the pace"
-        evidence = f"{computing:.0%} of its time its own thread computed"
+        evidence = f"its own thread computed for {computing:.0%} of its time"
         if computing < 0.5:
-            evidence += ": the rest it waited for threads of a library, a device or a disk"
+            evidence += "; for the rest it waited for threads of a library, a device or a disk"
         return replace(
             base, title=title, advice=f"{change}, or move it to the GPU", evidence=(*base.evidence, evidence)
         )
@@ -436,8 +436,8 @@ class BottleneckDetector:
             base,
             kind="latency_bound",
             title=f"the queue {queue.name} is too small: the stages around it take turns instead of overlapping",
-            evidence=(*base.evidence, f"both sides of {queue.name} waited {share:.0%} of the time at it"),
-            advice=f"let the queue {queue.name} hold more, at least two batches of the stage behind it",
+            evidence=(*base.evidence, f"both sides of {queue.name} waited {share:.0%} of the time"),
+            advice=f"let the queue {queue.name} hold more, at least two batches of the next stage",
             expected_gain=max(min(1 / busiest, 2.0), 1.0) if busiest else base.expected_gain,
         )
 
@@ -453,8 +453,8 @@ class BottleneckDetector:
             kind="latency_bound",
             title="nothing is busy: the run waits for its input, or each item for the one before it",
             evidence=evidence,
-            advice="have more items under way at once: longer queues, larger batches, several inputs; a run of a "
-            "few items is mostly start and end",
+            advice="keep more items in flight: longer queues, larger batches, several inputs; a run of a "
+            "few items is mostly start-up and shutdown",
             confidence="low",
         )
 

@@ -1,4 +1,4 @@
-"""Charts of profiles, memory and benchmarks, by matplotlib, in one style for pages (SVG) and pictures (PNG).
+"""Charts of profiles, memory and benchmarks, drawn by matplotlib, in one style for pages (SVG) and files (PNG).
 
 matplotlib is in the extra ``bench``. It is imported when a chart is drawn, and never through ``pyplot``.
 """
@@ -44,15 +44,15 @@ _LOOK: dict[Any, Any] = {
     "ytick.labelcolor": "#222222",
     "ytick.color": "#b0b6bd",
     "legend.frameon": False,
-    "svg.fonttype": "none",  # text stays text: small and searchable
-    "svg.hashsalt": "vitascope",  # the same drawing, the same file
+    "svg.fonttype": "none",  # keep text as text: small and searchable
+    "svg.hashsalt": "vitascope",  # the same drawing gives the same file
     "text.parse_math": False,  # names may hold dollar signs
 }
 _TIP = "tip: "
 
 
 def require_matplotlib() -> None:
-    """Check that charts can be drawn, before the work whose result they show.
+    """Check that charts can be drawn, before the measurement that they would show.
 
     Raises:
         MissingDependencyError: matplotlib is not installed.
@@ -63,14 +63,14 @@ def require_matplotlib() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A drawing that is made again for each format."""
+    """A drawing that can be rendered in several formats."""
 
     height_inches: float
     draw: Callable[[Figure], object]
-    """Fills an empty figure of 8 inches width."""
+    """Draws into an empty figure, 8 inches wide."""
 
     def to_svg(self) -> str:
-        """An ``<svg>`` element for a page; bars and marks show their figures under the pointer.
+        """Render an ``<svg>`` element for a page; bars and marks show their values on hover.
 
         Raises:
             MissingDependencyError: matplotlib is not installed.
@@ -78,10 +78,10 @@ class Chart:
         nothing = {"Creator": None, "Date": None, "Format": None, "Type": None}
         text = self._saved(format="svg", metadata=nothing).decode()
         element = re.sub(rf'<g id="{_TIP}([^"]*)">', r"<g><title>\1</title>", text[text.index("<svg") :])
-        return re.sub(r'<g id="[^"]*">', "<g>", element)  # every drawing of a page would have the same ones
+        return re.sub(r'<g id="[^"]*">', "<g>", element)  # all drawings of a page would use the same ids
 
     def to_png(self) -> bytes:
-        """The same as a PNG file, 1200 pixels wide.
+        """Render a PNG file, 1200 pixels wide.
 
         Raises:
             MissingDependencyError: matplotlib is not installed.
@@ -95,7 +95,7 @@ class Chart:
 
         content = BytesIO()
         with matplotlib.rc_context(_LOOK), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # names in any script
+            warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # any script
             figure = Figure(figsize=(_WIDTH_INCHES, self.height_inches), layout="constrained")
             self.draw(figure)
             figure.savefig(content, **options)
@@ -103,26 +103,26 @@ class Chart:
 
 
 def tip(artist: Artist, text: str) -> None:
-    """Show a text when the pointer is over an artist of an SVG."""
+    """Show a text when the pointer hovers over an artist of an SVG."""
     artist.set_gid(_TIP + text)
 
 
 def color_of(names: Sequence[str], name: str) -> str:
-    """The colour of one of several names, by its place."""
+    """The colour of a name, by its position among all."""
     return PALETTE[names.index(name) % len(PALETTE)]
 
 
 _MOST_BARS = 20
 _MOST_LETTERS = 30
 _MOST_BOXES = 8000
-"""Boxes of a timeline; a page with more is slow to open."""
+"""Maximum number of boxes in a timeline; a page with more is slow to open."""
 _TIPPED_SHARE = 0.002
-"""Share of a timeline's width from which a box can be pointed at, and has a tip."""
+"""Share of a timeline's width from which a box is wide enough to point at, and gets a tip."""
 _ROW_INCHES = 0.24
 
 
 def profile_chart(document: dict[str, Any]) -> Chart:
-    """Bars of the places that took longest, and below a timeline of every thread and CUDA stream.
+    """Bars of the places that took longest, above a timeline of every thread and CUDA stream.
 
     Args:
         document: A profile, as ``profile_document`` returns it.
@@ -143,7 +143,7 @@ def profile_chart(document: dict[str, Any]) -> Chart:
 
 
 def _draw_bars(axes: Axes, rows: list[dict[str, Any]]) -> None:
-    """Total, own and GPU time of each place."""
+    """Draw total, self and GPU time of each place."""
     axes.set_title("time by place")
     if not rows:
         axes.set_axis_off()
@@ -171,11 +171,11 @@ def _draw_bars(axes: Axes, rows: list[dict[str, Any]]) -> None:
 
 
 Box = tuple[float, float, int, str, str]
-"""Begin and length in seconds, depth, name, tip."""
+"""Start and length in seconds, depth, name, tip."""
 
 
 def _lanes(document: dict[str, Any]) -> list[tuple[str, int, list[Box]]]:
-    """Name, greatest depth and boxes of every thread and stream, in the order of their numbers."""
+    """Name, greatest depth and boxes of every thread and stream, in order of their numbers."""
     summary = document["summary"]
     names = {row["number"]: row["name"] for row in document["threads"]}
     hosts: dict[int, list[Box]] = {}
@@ -199,7 +199,7 @@ def _lanes(document: dict[str, Any]) -> list[tuple[str, int, list[Box]]]:
 
 
 def _flush_left(boxes: list[Box]) -> list[Box]:
-    """Depths from 0: what is around them may lie in another lane, or still be open."""
+    """Shift depths to start at 0: enclosing spans may be in another lane, or still open."""
     least = min(box[2] for box in boxes)
     return [(begin, length, depth - least, name, told) for begin, length, depth, name, told in boxes]
 
@@ -215,7 +215,7 @@ def _draw_timeline(axes: Axes, lanes: list[tuple[str, int, list[Box]]]) -> None:
         is_wide = [box[1] >= _TIPPED_SHARE * (end - begin) for box in seen]
         for (start, length, level, title, told), wide in zip(seen, is_wide, strict=True):
             if not wide:
-                break  # the longest come first
+                break  # rows are sorted by time
             (bar,) = axes.barh(row + level, length, 0.8, left=start, color=_color_by_name(title))
             tip(bar, told)
             if length / (end - begin) > 0.014 * (len(title) + 1):
@@ -234,10 +234,10 @@ def _draw_timeline(axes: Axes, lanes: list[tuple[str, int, list[Box]]]) -> None:
 
 
 def curve_chart(title: str, curves: Mapping[str, Sequence[tuple[float, float]]], *, unit: str) -> Chart:
-    """Curves over seconds, from zero to the greatest value.
+    """Curves over time, from zero to the largest value.
 
     Args:
-        title: Stands above.
+        title: Title of the chart.
         curves: Points (seconds, value) by name.
         unit: Unit of the values.
     """
@@ -262,10 +262,10 @@ def curve_chart(title: str, curves: Mapping[str, Sequence[tuple[float, float]]],
 
 
 def _color_by_name(name: str) -> str:
-    """The same in every lane, and in every profile."""
+    """The colour of a name: the same in every lane, and in every profile."""
     return PALETTE[zlib.crc32(name.encode()) % len(PALETTE)]
 
 
 def _clip(text: str) -> str:
-    """The text's end, with dots for what does not fit."""
+    """The end of a text, with dots in place of what does not fit."""
     return text if len(text) <= _MOST_LETTERS else "..." + text[3 - _MOST_LETTERS :]

@@ -1,6 +1,6 @@
-"""Time kernels and operators with PyTorch's profiler, on CUPTI, as plain tables.
+"""Time kernels and operators with PyTorch's profiler, which uses CUPTI, and make plain tables.
 
-CUPTI sees every kernel of the process, CuPy's and TensorRT's too. Sources:
+CUPTI sees all kernels of the process, including CuPy's and TensorRT's. Sources:
 https://docs.pytorch.org/docs/stable/profiler.html, https://docs.nvidia.com/cupti/
 """
 
@@ -32,7 +32,7 @@ _COPY, _FILL = "Memcpy", "Memset"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelRow:
-    """All launches of one kernel."""
+    """All launches of a kernel."""
 
     name: str
     count: int
@@ -40,26 +40,26 @@ class KernelRow:
     mean_seconds: float
     max_seconds: float
     share: float
-    """Its share of the time of all kernels, 0..1."""
+    """Share of the time of all kernels, 0..1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorRow:
-    """All calls of one PyTorch operator."""
+    """All calls of a PyTorch operator."""
 
     name: str
     count: int
     cpu_seconds: float
-    """On the host, without the operators that it calls."""
+    """Time on the host, without the operators that it calls."""
     gpu_seconds: float
     """Time of the kernels that it launched itself."""
     memory_bytes: int
-    """Memory that it allocated and did not free, on host and GPU together; negative where it freed more."""
+    """Memory allocated minus memory freed, on host and GPU together; may be negative."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyRow:
-    """All copies of one kind, for example ``HtoD (Pinned -> Device)``."""
+    """All copies of one kind, such as ``HtoD (Pinned -> Device)``."""
 
     kind: str
     count: int
@@ -68,40 +68,40 @@ class CopyRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuTimeline:
-    """The GPU's activity over the profiled time."""
+    """Activity of the GPU during the profiled time."""
 
     wall_seconds: float
     busy_seconds: float
-    """At least one kernel or copy ran."""
+    """Time with at least one kernel or copy running."""
     longest_gaps_seconds: tuple[float, ...]
-    """The longest stretches without any, at most five."""
+    """The longest times without any, at most five."""
     launch_count: int
     sync_count: int
-    """Times that the host waited for the GPU."""
+    """Number of times that the host waited for the GPU."""
     sync_seconds: float
 
     @property
     def idle_share(self) -> float:
-        """Share of the wall time in which nothing ran, 0..1."""
+        """Share of the wall time without any kernel or copy, 0..1."""
         return max(1 - self.busy_seconds / self.wall_seconds, 0.0) if self.wall_seconds else 0.0
 
 
 class CUDAProfiler:
     """Records kernels, copies, operators and waits of a block: ``with CUDAProfiler() as profiler: ...``.
 
-    On a CPU it records operators alone, of all threads. Recording costs time and memory for every operator: seconds,
-    not hours.
+    On a CPU it only records operators, of all threads. Recording costs time and memory for every operator: use it for
+    seconds, not hours.
 
     Args:
-        device: ``auto`` records the GPU where PyTorch has one; ``cuda`` insists on it; ``cpu`` records operators.
-        record_shapes: Keep the shapes of operators' inputs, for the trace.
-        profile_memory: Keep what operators allocate.
-        with_stack: Keep where operators were called, for the trace; slow.
+        device: ``auto`` records the GPU if PyTorch has one; ``cuda`` requires one; ``cpu`` only records operators.
+        record_shapes: Record the shapes of operators' inputs, for the trace.
+        profile_memory: Record the memory that operators allocate.
+        with_stack: Record where operators were called, for the trace; slow.
 
     Raises:
         MissingDependencyError: PyTorch is not installed.
-        DeviceError: ``device="cuda"``, and PyTorch has no GPU.
-        ValueError: ``device`` is not one of the three words.
+        DeviceError: ``device="cuda"``, but PyTorch has no GPU.
+        ValueError: ``device`` is unknown.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class CUDAProfiler:
             )
         self._torch: Any = torch
         self.on_gpu = has_gpu and device != "cpu"
-        """True when kernels are recorded."""
+        """True if kernels are recorded."""
         activities = [torch.profiler.ProfilerActivity.CPU]
         if self.on_gpu:
             activities.append(torch.profiler.ProfilerActivity.CUDA)
@@ -143,25 +143,25 @@ class CUDAProfiler:
         self._ended = False
 
     def __enter__(self) -> CUDAProfiler:
-        """Begin to record."""
+        """Start recording."""
         self._profile.start()
         self._began = perf_counter()
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Wait until the GPU is done, and end the recording."""
+        """Wait until the GPU is idle, and stop recording."""
         if self.on_gpu:
             with (
                 RECORDING,
                 suppress(*((RuntimeError,) if error else ())),
-            ):  # what failed may have broken the GPU
+            ):  # the failure may have broken the GPU
                 self._torch.cuda.synchronize()
         self._wall_seconds = perf_counter() - self._began
         self._profile.stop()
         self._ended = True
 
     def kernels(self) -> list[KernelRow]:
-        """Kernels by their time, the longest first; empty on a CPU."""
+        """Kernels by time, longest first; empty on a CPU."""
         durations: dict[str, list[float]] = {}
         for event in self._device_events():
             if not event.name.startswith((_COPY, _FILL)):
@@ -181,7 +181,7 @@ class CUDAProfiler:
         return sorted(rows, key=lambda row: -row.total_seconds)
 
     def operators(self) -> list[OperatorRow]:
-        """PyTorch operators, those first that took longest on the GPU, or, where none is, on the host."""
+        """PyTorch operators by time on the GPU, longest first; without a GPU by time on the host."""
         self._check_ended()
         rows = [
             OperatorRow(
@@ -210,7 +210,7 @@ class CUDAProfiler:
         return sorted(rows, key=lambda row: -row.total_seconds)
 
     def timeline(self) -> GpuTimeline:
-        """Load of the GPU, and how often the host waited for it."""
+        """Load of the GPU, and number of waits for it."""
         device = self._device_events()
         stretches = sorted((event.time_range.start / 1e6, event.time_range.end / 1e6) for event in device)
         busy, gaps = union_of(stretches)
@@ -229,10 +229,10 @@ class CUDAProfiler:
         )
 
     def summary(self, *, top: int = 15) -> str:
-        """Tables as text: on a GPU kernels, copies and idle time, else operators.
+        """Format tables as text: on a GPU kernels, copies and idle time, else operators.
 
         Args:
-            top: Rows of each table.
+            top: Number of rows per table.
         """
         if not self.on_gpu:
             heads = ["operator", "count", "cpu ms", "memory MB"]
@@ -271,13 +271,13 @@ class CUDAProfiler:
         """Print the tables.
 
         Args:
-            file: Where to; standard output when omitted.
-            top: Rows of each table.
+            file: Output file; standard output if omitted.
+            top: Number of rows per table.
         """
         (file or sys.stdout).write(self.summary(top=top) + "\n")
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything in plain values."""
+        """Return everything as plain values."""
         timeline = self.timeline()
         return {
             "schema": "vitascope.kernels",
@@ -293,22 +293,22 @@ class CUDAProfiler:
         """Write the tables as JSON.
 
         Raises:
-            OutputError: The file cannot be written.
+            OutputError: The file is not writable.
         """
         write_document(self.to_dict(), Path(path))
 
     def export_chrome_trace(self, path: str | PathLike[str]) -> None:
-        """Write PyTorch's own trace, with every operator, launch and kernel, for Chrome and Perfetto.
+        """Write PyTorch's own trace, with all operators, launches and kernels, for Chrome and Perfetto.
 
         Raises:
-            OutputError: The file cannot be written.
+            OutputError: The file is not writable.
         """
         self._check_ended()
         path = Path(path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._profile.export_chrome_trace(str(path))
-            json.loads(path.read_bytes())  # PyTorch reports a full disk or a folder that is read-only nowhere
+            json.loads(path.read_bytes())  # PyTorch does not report a full disk or a read-only folder
         except (OSError, RuntimeError, ValueError) as error:
             raise OutputError(f"{path} cannot be written: {error}") from error
 
@@ -318,7 +318,7 @@ class CUDAProfiler:
         return [
             event
             for event in self._profile.events()
-            # Ranges that the host opened (record_function, NVTX) are mirrored onto the device.
+            # Ranges opened on the host (record_function, NVTX) are mirrored to the device.
             if event.device_type != cpu and not getattr(event, "is_user_annotation", False)
         ]
 
@@ -328,7 +328,7 @@ class CUDAProfiler:
 
 
 def _every_thread(torch: Any) -> Any:
-    """Operators of all threads: a pipeline's stages have their own. Older releases record the calling thread alone."""
+    """Record operators of all threads: a pipeline's stages have their own. Old releases only record the caller's."""
     config = torch._C._profiler._ExperimentalConfig
     try:
         return config(profile_all_threads=True)
@@ -341,7 +341,7 @@ def _seconds(event: Any) -> float:
 
 
 def union_of(stretches: Iterable[tuple[float, float]]) -> tuple[float, list[float]]:
-    """Length of what sorted stretches cover, and the gaps between them."""
+    """Total length covered by sorted intervals, and the gaps between them."""
     covered, gaps, reached = 0.0, [], None
     for start, end in stretches:
         if reached is not None and start > reached:

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 SCHEMA = "vitascope.profile"
 SCHEMA_VERSION = 1
-"""Raised when a field is renamed, removed or changes its unit; new fields do not raise it."""
+"""Increased when a field is renamed, removed or gets another unit; new fields do not increase it."""
 
 
 def profile_document(profiler: Profiler, *, utilisation: Sequence[UtilisationSample] = ()) -> dict[str, Any]:
-    """Everything that a profiler knows. Times are in seconds; those of spans and samples count from ``began_at``.
+    """Collect everything that a profiler recorded. Times are in seconds; spans and samples count from ``began_at``.
 
     ``schema``, ``version``
         ``vitascope.profile``, 1.
@@ -36,18 +36,18 @@ def profile_document(profiler: Profiler, *, utilisation: Sequence[UtilisationSam
         System, CPU, cores, Python, GPUs; numbers and names; samples of the load.
     ``summary``
         For each place its ``path``, ``count``, total, self and CPU seconds, ``min`` to ``max``, percentiles, and
-        ``gpu`` with the same, or null.
+        ``gpu`` with the same fields, or null.
     ``spans``
         ``place`` (position in ``summary``), ``thread``, ``start_seconds``, ``seconds``, ``cpu_seconds``, ``gpu``,
         ``error``.
     ``dropped_spans``
-        Older spans that only the summary has.
+        Number of older spans that are only in the summary.
     ``verdict``
-        Only in the files of ``vitascope segment``: ``main``, ``others``, and ``paces``, the saving of each stage.
+        Only in files of ``vitascope segment``: ``main``, ``others``, and ``paces``, the saving of each stage.
 
     Args:
-        profiler: May still be in use.
-        utilisation: Samples of the same time.
+        profiler: The profiler, which may still be in use.
+        utilisation: Samples taken during the same time.
     """
     began = profiler.began_ns * 1e-9
     stats = profiler.stats()
@@ -56,7 +56,7 @@ def profile_document(profiler: Profiler, *, utilisation: Sequence[UtilisationSam
     threads = {span.thread.number: span.thread.thread.name for span in kept}
     spans = []
     for span in kept:
-        if span.path not in places:  # counted after the sums were taken
+        if span.path not in places:  # it ended after the sums were computed
             continue
         gpu = None
         if span.gpu is not None:
@@ -94,17 +94,17 @@ def profile_document(profiler: Profiler, *, utilisation: Sequence[UtilisationSam
 
 
 def load_profile(path: str | PathLike[str]) -> dict[str, Any]:
-    """Read what ``Profiler.export_json`` wrote.
+    """Read a file written by ``Profiler.export_json``.
 
     Raises:
-        InputError: The file cannot be read, is no profile, or is one of a newer version.
+        InputError: The file cannot be read, is not a profile, or has a newer version.
     """
     path = Path(path)
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, or nested without end
+    except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, or nested too deeply
         raise InputError(f"{path} is not a profile: {error}") from error
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise InputError(f"{path} is not a profile: its schema is not {SCHEMA!r}")
@@ -116,11 +116,11 @@ def load_profile(path: str | PathLike[str]) -> dict[str, Any]:
 
 
 _HOST, _GPU, _LOAD = 1, 100, 99
-"""Process numbers of the trace: what ran on the host, the first GPU, the counters."""
+"""Process numbers in the trace: the host, the first GPU, the counters."""
 
 
 def chrome_trace(document: dict[str, Any]) -> dict[str, Any]:
-    """A profile in the Trace Event Format, which chrome://tracing and ui.perfetto.dev read.
+    """Convert a profile to the Trace Event Format of chrome://tracing and ui.perfetto.dev.
 
     https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 
@@ -225,13 +225,13 @@ _HEADS = (
 
 
 def profile_page(document: dict[str, Any]) -> str:
-    """A profile as one HTML page that needs no network.
+    """Make a self-contained HTML page of a profile.
 
     Args:
         document: A profile, as ``profile_document`` returns it.
 
     Raises:
-        MissingDependencyError: matplotlib, which draws it, is not installed.
+        MissingDependencyError: matplotlib, which draws the charts, is not installed.
     """
     machine, dropped = document["machine"], document["dropped_spans"]
     gpus = f", {', '.join(machine['gpus'])}" if machine["gpus"] else ""

@@ -1,7 +1,7 @@
 """Time work on a GPU's own clock, with events of CuPy or PyTorch, whichever launches the kernels.
 
-``GpuClock`` times the spans of a ``Profiler``, ``StreamTimes`` adds up named parts of a job; both stand on pairs of
-events around the work, for which the host never waits.
+``GpuClock`` times the spans of a ``Profiler``, and ``StreamTimes`` sums up named parts of a job. Both use pairs of
+events around the work, and the host never waits for these.
 """
 
 from __future__ import annotations
@@ -19,42 +19,42 @@ from vitascope.errors import DeviceError
 
 
 class CudaEvents(Protocol):
-    """The port of a library's events.
+    """The interface to a library's events.
 
-    Its events belong to the GPU that was current when they were first recorded; ``event.record()`` records one on the
+    An event belongs to the GPU that was current when it was first recorded; ``event.record()`` records it on the
     current stream.
     """
 
     def place(self) -> tuple[int, int]:
-        """Number of the current GPU, and address of the current stream: 0 is the default one."""
+        """Index of the current GPU, and address of the current stream; 0 is the default stream."""
         ...
 
     def capturing(self) -> bool:
-        """True while the current stream is being captured into a graph, where a time has no meaning."""
+        """True while the current stream is captured into a graph, when times are meaningless."""
         ...
 
     def create(self) -> Any:
-        """A new event with a timer."""
+        """Create an event with a timer."""
         ...
 
     def record_idle(self, event: Any) -> None:
-        """Record it on a new stream, which nothing keeps waiting."""
+        """Record an event on a new stream, which waits for nothing."""
         ...
 
     def done(self, event: Any) -> bool:
-        """True when the GPU has passed it; never waits."""
+        """True if the GPU has reached the event; never waits."""
         ...
 
     def synchronize(self, event: Any) -> None:
-        """Wait on the host until the GPU has passed it."""
+        """Block the host until the GPU has reached the event."""
         ...
 
     def elapsed_ms(self, start: Any, stop: Any) -> float:
-        """Milliseconds between two passed events, negative where ``stop`` came first; resolution 0.5 µs (CUDA)."""
+        """Milliseconds between two reached events, negative if ``stop`` came first; resolution 0.5 µs (CUDA)."""
         ...
 
     def push_range(self, name: str) -> None:
-        """Open an NVTX range in this thread."""
+        """Open an NVTX range on this thread."""
         ...
 
     def pop_range(self) -> None:
@@ -69,40 +69,40 @@ class CupyEvents:
         import cupy
 
         self._cuda = cupy.cuda
-        # CuPy's own functions, with no call around them: a job opens ranges for every batch.
+        # CuPy's own functions, without a wrapper, because a job opens ranges for every batch.
         self.push_range: Callable[[str], None] = cupy.cuda.nvtx.RangePush
         """Open an NVTX range."""
         self.pop_range: Callable[[], None] = cupy.cuda.nvtx.RangePop
         """Close the innermost NVTX range."""
 
     def place(self) -> tuple[int, int]:
-        """Number of the current GPU, and address of the current stream."""
+        """Index of the current GPU, and address of the current stream."""
         return int(self._cuda.runtime.getDevice()), int(self._cuda.get_current_stream().ptr)
 
     def capturing(self) -> bool:
-        """True while the current stream is being captured."""
+        """True while the current stream is captured."""
         stream = self._cuda.get_current_stream()
-        # The default stream cannot be captured, and cannot be asked while another one is.
+        # The default stream cannot be captured, and cannot be queried while another stream is.
         return stream.ptr != 0 and bool(stream.is_capturing())
 
     def create(self) -> Any:
-        """A new event with a timer."""
+        """Create an event with a timer."""
         return self._cuda.Event()
 
     def record_idle(self, event: Any) -> None:
-        """Record it on a new stream."""
+        """Record an event on a new stream."""
         event.record(self._cuda.Stream(non_blocking=True))
 
     def done(self, event: Any) -> bool:
-        """True when the GPU has passed it."""
+        """True if the GPU has reached the event."""
         return bool(event.done)
 
     def synchronize(self, event: Any) -> None:
-        """Wait until the GPU has passed it."""
+        """Block until the GPU has reached the event."""
         event.synchronize()
 
     def elapsed_ms(self, start: Any, stop: Any) -> float:
-        """Milliseconds between two passed events."""
+        """Milliseconds between two reached events."""
         return float(self._cuda.get_elapsed_time(start, stop))
 
 
@@ -115,31 +115,31 @@ class TorchEvents:
         self._cuda: Any = torch.cuda
 
     def place(self) -> tuple[int, int]:
-        """Number of the current GPU, and address of the current stream."""
+        """Index of the current GPU, and address of the current stream."""
         return int(self._cuda.current_device()), int(self._cuda.current_stream().cuda_stream)
 
     def capturing(self) -> bool:
-        """True while the current stream is being captured."""
+        """True while the current stream is captured."""
         return bool(self._cuda.is_current_stream_capturing())
 
     def create(self) -> Any:
-        """A new event with a timer."""
+        """Create an event with a timer."""
         return self._cuda.Event(enable_timing=True)
 
     def record_idle(self, event: Any) -> None:
-        """Record it on a stream of PyTorch's pool, which seldom has work."""
+        """Record an event on a stream of PyTorch's pool, which rarely has work."""
         event.record(self._cuda.Stream())
 
     def done(self, event: Any) -> bool:
-        """True when the GPU has passed it."""
+        """True if the GPU has reached the event."""
         return bool(event.query())
 
     def synchronize(self, event: Any) -> None:
-        """Wait until the GPU has passed it."""
+        """Block until the GPU has reached the event."""
         event.synchronize()
 
     def elapsed_ms(self, start: Any, stop: Any) -> float:
-        """Milliseconds between two passed events."""
+        """Milliseconds between two reached events."""
         return float(start.elapsed_time(stop))
 
     def push_range(self, name: str) -> None:
@@ -152,16 +152,16 @@ class TorchEvents:
 
 
 def cupy_events(*, load: bool) -> CudaEvents | None:
-    """Events of CuPy, where it has a GPU.
+    """CuPy's events; None if it has no GPU.
 
     Args:
-        load: Import CuPy; False uses it only if it was imported already.
+        load: Import CuPy; False only uses it if it is already imported.
     """
     if not load and "cupy" not in sys.modules:
         return None
     try:
         with warnings.catch_warnings():
-            # CuPy warns about toolkits that it does not find; whether it works is asked below.
+            # CuPy warns about missing toolkits; whether it works is tested below.
             warnings.simplefilter("ignore")
             import cupy
     except ImportError:
@@ -173,10 +173,10 @@ def cupy_events(*, load: bool) -> CudaEvents | None:
 
 
 def torch_events(*, load: bool) -> CudaEvents | None:
-    """Events of PyTorch, where it has a GPU.
+    """PyTorch's events; None if it has no GPU.
 
     Args:
-        load: Import PyTorch and start CUDA; False takes it only where that has happened.
+        load: Import PyTorch and start CUDA; False only uses it if both are already done.
     """
     if not load and "torch" not in sys.modules:
         return None
@@ -195,16 +195,16 @@ _PAIRS_KEPT = 32
 
 
 class EventPairs(Generic[T]):
-    """Times the current stream of one library on one GPU; the host waits for the GPU only when asked to.
+    """Times work on the current stream of one library and GPU; the host only waits for the GPU on request.
 
-    What measures work on a GPU while a program runs stands on this: ``GpuClock``, for the spans of a ``Profiler``, and
-    ``StreamTimes``, for sums alone. CuPy holds the interpreter while it makes, records and asks an event, so events are
-    used again, and few are asked.
+    All measurements of GPU work in a running program use this: ``GpuClock``, for the spans of a ``Profiler``, and
+    ``StreamTimes``, for sums alone. CuPy holds the interpreter lock while it creates, records and queries an event,
+    so events are reused, and few are queried.
 
-    Any thread may record; one at a time may ask for what the GPU has passed.
+    Any thread may record; only one at a time may call ``passed``.
 
     Args:
-        events: The events of the library whose streams are timed.
+        events: Events of the library whose streams are timed.
     """
 
     __slots__ = ("_events", "_idle", "_pending")
@@ -215,36 +215,36 @@ class EventPairs(Generic[T]):
         self._pending: deque[tuple[Any, Any, T]] = deque()
 
     def mark(self) -> Any:
-        """An event, recorded on the current stream of the current GPU."""
+        """Record an event on the current stream of the current GPU."""
         try:
             event = self._idle.pop()
-        except IndexError:  # asked for this way, because another thread may take the last one
+        except IndexError:  # not tested beforehand: another thread may take the last one
             event = self._events.create()
         event.record()
         return event
 
     def close(self, start: Any, purpose: T) -> bool:
-        """Mark the end of what began with ``start``.
+        """Mark the end of the work that began with ``start``.
 
         Args:
-            start: What ``mark`` returned; from now on it is the pair's.
-            purpose: What the time is for; comes back with it.
+            start: Result of ``mark``; it now belongs to the pair.
+            purpose: Returned with the time.
 
         Returns:
-            True when enough pairs wait to ask for those that the GPU has passed.
+            True if enough pairs are waiting to query which ones the GPU has passed.
         """
         self._pending.append((start, self.mark(), purpose))
         return len(self._pending) > _PAIRS_KEPT
 
     def passed(self, *, wait: bool) -> Iterator[tuple[Any, Any, T]]:
-        """The pairs that the GPU has passed, from the oldest on.
+        """Yield the pairs that the GPU has passed, oldest first.
 
         Args:
-            wait: For the GPU, until there is no pair left.
+            wait: Wait for the GPU until no pair is left.
 
         Yields:
-            Start, stop and purpose. Both events are the caller's now: to be read, and given to ``reuse``. A pair that
-            the GPU cannot be asked for is dropped, and its error raised.
+            Start, stop and purpose. The caller now owns both events: read them, and pass them to ``reuse``. If the
+            GPU cannot be queried for a pair, the pair is dropped and the error raised.
         """
         pending, events = self._pending, self._events
         while pending:
@@ -259,7 +259,7 @@ class EventPairs(Generic[T]):
             yield pending.popleft()
 
     def seconds(self, start: Any, stop: Any) -> float:
-        """GPU time between two passed events; negative where ``stop`` came first. Exact to 0.5 µs (CUDA)."""
+        """GPU time between two passed events; negative if ``stop`` came first. Exact to 0.5 µs (CUDA)."""
         return self._events.elapsed_ms(start, stop) * 1e-3
 
     def reuse(self, *events: Any) -> None:
@@ -267,25 +267,25 @@ class EventPairs(Generic[T]):
         self._idle += events
 
 
-# cudaEventElapsedTime answers in float32 milliseconds: 10 s from the anchor a step is 1 µs.
+# cudaEventElapsedTime returns float32 milliseconds: 10 s after the anchor, a step is 1 µs.
 _ANCHOR_LASTS_SECONDS = 10.0
 
 
 class GpuTime(NamedTuple):
-    """When a GPU did something."""
+    """Time of some work on a GPU."""
 
     device: int
-    """Number of the GPU."""
+    """Index of the GPU."""
     stream: int
-    """Address of the CUDA stream; 0 is the default one."""
+    """Address of the CUDA stream; 0 is the default stream."""
     start_seconds: float
-    """On the clock of ``time.perf_counter``, within some ten microseconds."""
+    """Start time on ``time.perf_counter``, to within some ten microseconds."""
     seconds: float
-    """From the first launch that the stream reached to the end of the last."""
+    """Time from the stream's first launch to the end of its last."""
 
 
 class _Purpose(NamedTuple):
-    """The purpose of a pair of events."""
+    """What a pair of events is for."""
 
     place: tuple[int, int]
     """GPU and stream."""
@@ -294,7 +294,7 @@ class _Purpose(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Timeline:
-    """Events that one library recorded on one GPU, and one whose time on the host is known."""
+    """Events recorded by one library on one GPU, and an anchor with a known host time."""
 
     events: CudaEvents
     pairs: EventPairs[_Purpose]
@@ -303,7 +303,7 @@ class _Timeline:
 
 
 class GpuMark(NamedTuple):
-    """A moment that the GPU has yet to reach."""
+    """A start marked on a stream, which the GPU may not have reached yet."""
 
     timeline: _Timeline
     place: tuple[int, int]
@@ -312,22 +312,22 @@ class GpuMark(NamedTuple):
 
 
 class GpuClock:
-    """Measures between two moments on the current CUDA stream; never makes the host wait while work goes on.
+    """Measures time between two points on the current CUDA stream; never blocks the host while work goes on.
 
-    A measurement runs from the moment the stream reaches its first launch to the end of its last. Where the stream
-    waits for another one, or runs dry because the host is slower than the kernels, that wait is in it. Thread-safe.
-    ``Profiler`` owns one.
+    A measurement runs from the time at which the stream reaches its first launch to the end of its last. Waits for
+    other streams, or for a host that is slower than the kernels, are included. Thread-safe. Each ``Profiler`` owns
+    one.
 
-    Both CuPy and PyTorch have a current stream. Where both are in use, it is PyTorch's while that is not the default
-    stream and CuPy's is, else CuPy's.
+    CuPy and PyTorch each have a current stream. If both are in use, PyTorch's is timed if it is not the default
+    stream and CuPy's is; else CuPy's.
 
     Args:
-        device: ``auto`` times where CuPy or PyTorch use a GPU already, and imports neither; ``cuda`` imports them;
-            ``cpu`` never times anything.
+        device: ``auto`` times if CuPy or PyTorch already use a GPU, and imports neither; ``cuda`` imports them;
+            ``cpu`` times nothing.
 
     Raises:
-        DeviceError: ``cuda``, and neither library has a GPU.
-        ValueError: ``device`` is not one of the three words.
+        DeviceError: ``cuda``, but neither library has a GPU.
+        ValueError: ``device`` is unknown.
     """
 
     def __init__(self, *, device: Literal["auto", "cuda", "cpu"] = "auto") -> None:
@@ -347,7 +347,7 @@ class GpuClock:
             )
 
     def in_use(self) -> CudaEvents | None:
-        """A library that uses a GPU; None if none does. Cheap: no stream is requested."""
+        """A library that uses a GPU; None if none does. Cheap: streams are not queried."""
         if self._off:
             return None
         if self._cupy is None and not self._without_cupy and "cupy" in sys.modules:
@@ -358,7 +358,7 @@ class GpuClock:
         return self._cupy or self._torch
 
     def current(self) -> tuple[CudaEvents, tuple[int, int]] | None:
-        """The library whose current stream is timed now, with GPU and stream; None if no GPU is in use."""
+        """The library whose current stream is timed, with GPU and stream; None if no GPU is in use."""
         events = self.in_use()
         if events is None:
             return None
@@ -370,7 +370,7 @@ class GpuClock:
         return events, place
 
     def start(self) -> GpuMark | None:
-        """Mark this moment on the current stream; None if nothing can be timed."""
+        """Mark this point on the current stream; None if nothing can be timed."""
         current = self.current()
         if current is None:
             return None
@@ -384,11 +384,11 @@ class GpuClock:
         """Mark the end on the current stream.
 
         Args:
-            start: What ``start`` returned, in this thread.
-            deliver: Called once with the time when the GPU is through, from any thread that uses the clock.
+            start: Result of ``start`` on this thread.
+            deliver: Called once with the time when the GPU is done, on any thread that uses the clock.
 
         Returns:
-            False where a capture of the stream began meanwhile: nothing will be delivered.
+            False if a capture of the stream began meanwhile: no time will be delivered.
         """
         timeline = start.timeline
         if timeline.events.capturing():
@@ -403,11 +403,11 @@ class GpuClock:
         return True
 
     def give_up(self, start: GpuMark) -> None:
-        """Forget a start whose end will not come."""
+        """Forget a start that will not be ended."""
         start.timeline.pairs.reuse(start.event)
 
     def collect(self) -> None:
-        """Deliver everything that was timed; waits until the GPU is done with it."""
+        """Deliver all pending times; waits until the GPU is done."""
         with self._lock:
             timelines = list(self._timelines.values())
         with self._collecting:
@@ -433,7 +433,7 @@ def _collect(timeline: _Timeline, *, wait: bool) -> None:
 
 
 def _read(timeline: _Timeline, start: Any, stop: Any) -> tuple[float, float]:
-    """When it began, on the host's clock, and how long it took; frees the events."""
+    """Start time on the host's clock and duration; releases the events."""
     pairs = timeline.pairs
     offset, seconds = pairs.seconds(timeline.anchor, start), pairs.seconds(start, stop)
     begin = timeline.anchor_seconds + offset
@@ -444,13 +444,13 @@ def _read(timeline: _Timeline, start: Any, stop: Any) -> tuple[float, float]:
 
 
 class StreamTimes:
-    """GPU time of named parts: ``with times.profile("network"): ...``, between two events on the current CuPy stream.
+    """GPU time of named parts, between two events on the current CuPy stream: ``with times.profile("network"): ...``.
 
-    Each is also an NVTX range, for Nsight's timelines. ``Profiler`` gives the same times, off the same ``EventPairs``,
-    and many more; this costs the host a fraction of that: it neither looks at its own clocks nor asks which library's
-    stream is current and whether it is being captured. A job without a profiler has it.
+    Each part is also an NVTX range, for Nsight's timelines. ``Profiler`` gives the same times, from the same
+    ``EventPairs``, and many others. This class, for jobs without a profiler, costs the host a fraction of that: it
+    does not read the host's clocks, nor ask which library's stream is current and whether it is captured.
 
-    A part is open in one thread at a time, and not inside itself. The host never waits for the GPU before
+    A part is open on one thread at a time, and never inside itself. The host only waits for the GPU in
     ``gpu_seconds``.
     """
 
@@ -459,10 +459,10 @@ class StreamTimes:
         self._parts: dict[str, _Part] = {}
 
     def profile(self, name: str) -> _Part:
-        """A context manager to put around launches.
+        """Return a context manager to put around launches.
 
         Args:
-            name: Name of the part; its times are added up.
+            name: Name of the part; its times are summed.
         """
         part = self._parts.get(name)
         if part is None:
@@ -471,15 +471,15 @@ class StreamTimes:
         return part
 
     def gpu_seconds(self) -> dict[str, float]:
-        """GPU time by name, from the first launch of a part to the end of its last; waits until the GPU is through.
+        """GPU time by name, from the first launch of a part to the end of its last; waits until the GPU is done.
 
-        Called when no part is open.
+        Call it when no part is open.
         """
         return {name: part.total_seconds() for name, part in self._parts.items()}
 
 
 class _Part:
-    """The times of one name; entered again and again."""
+    """The times of one name; can be entered repeatedly."""
 
     __slots__ = ("_events", "_name", "_pairs", "_seconds", "_start")
 
@@ -498,13 +498,13 @@ class _Part:
         self._events.pop_range()
         start, self._start = self._start, None
         if kind is not None:
-            # What failed may have broken the GPU: asking it for a time would hide why.
+            # A failure may have broken the GPU: querying a time would hide the cause.
             self._pairs.reuse(start)
         elif self._pairs.close(start, None):
             self._add_passed(wait=False)
 
     def total_seconds(self) -> float:
-        """The sum; waits until the GPU is through."""
+        """The sum; waits until the GPU is done."""
         self._add_passed(wait=True)
         return self._seconds
 

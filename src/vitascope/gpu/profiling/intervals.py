@@ -10,10 +10,11 @@ from vitascope.gpu.number_checks import check_count, check_number
 
 
 def check_sampling(interval_seconds: float, *, least: float, keep_samples: int, device: str) -> None:
-    """Check what samplers are asked for.
+    """Check the arguments of samplers.
 
     Raises:
-        ValueError: The interval is below the least or above an hour, fewer than two samples, or no such device.
+        ValueError: The interval is too short or above an hour, fewer than two samples are kept, or the device is
+            unknown.
     """
     check_number("interval_seconds", interval_seconds, least=least, most=3600)
     check_count("keep_samples", keep_samples, least=2)
@@ -22,45 +23,45 @@ def check_sampling(interval_seconds: float, *, least: float, keep_samples: int, 
 
 
 class AtIntervals:
-    """Calls a function at intervals on a thread of its own, until it is ended or the function fails.
+    """Calls a function at intervals on its own thread, until stopped or until the function fails.
 
-    A context manager, or ``start`` and ``end``.
+    Use it as a context manager, or with ``start`` and ``end``.
 
     Args:
-        call: Called first when an interval has passed, or at the start, too.
-        interval_seconds: Between the end of a call and the next.
+        call: The function; first called after one interval, or also at the start.
+        interval_seconds: Time from the end of a call to the next.
     """
 
     def __init__(
         self, call: Callable[[], object], interval_seconds: float, *, name: str, at_start: bool = False
     ) -> None:
         self.failure: BaseException | None = None
-        """The exception that ended the calls; the owner decides what to do with it."""
+        """The exception that ended the calls; the owner handles it."""
         self._interval_seconds = interval_seconds
         self._done = threading.Event()
-        # A thread forgets its arguments when it ends; as an attribute, a method would hold its owner for ever.
+        # A thread forgets its arguments when it ends; as an attribute, a bound method would keep its owner alive.
         self._thread = threading.Thread(target=self._run, args=(call, at_start), name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def end(self) -> None:
-        """Call no more, and wait for a call that goes on, unless this is it."""
+        """End the calls, and wait for a running one, unless called from it."""
         self._done.set()
         if self._thread is not threading.current_thread():
             self._thread.join()
 
     def __enter__(self) -> Self:
-        """Begin."""
+        """Start the calls."""
         self.start()
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """End.
+        """End the calls.
 
         Raises:
-            BaseException: What the function failed with, unless the block itself failed.
+            BaseException: The function's exception, unless the block itself failed.
         """
         self.end()
         if error is None and self.failure is not None:

@@ -138,7 +138,7 @@ class MemoryProfiler:
             UsageError: The profiler was already used.
         """
         if self._samples:
-            raise UsageError("a MemoryProfiler looks at one block; make another one for the next")
+            raise UsageError("a MemoryProfiler measures one block; create another one for the next")
         if self._trace_python:
             self._stop_tracing = not tracemalloc.is_tracing()
             tracemalloc.start()
@@ -272,7 +272,7 @@ class MemoryProfiler:
                 ),
             ]
         lines = [
-            f"memory over {last.seconds:.2f} s, {len(samples)} looks",
+            f"memory over {last.seconds:.2f} s, {len(samples)} samples",
             text_table(["", "first MB", "last MB", "peak MB"], rows),
             *([short] if (short := self.too_short()) else (leak.sentence() for leak in self.leaks())),
             *(f"{seconds:.2f} s: {name}" for seconds, name in self._marks),

@@ -98,7 +98,7 @@ def stage_paces(
         gpu_seconds=gpu_seconds or {},
     )
     before = model.pace(halved=None)
-    # The rest of the time nothing was the limit.
+    # In the rest of the time, nothing was the limit.
     used = min(max(model.loads_of(halved=None), default=0.0), 1.0)
     return [
         StagePace(
@@ -125,7 +125,7 @@ def find_bottleneck(
         paces = stage_paces(stages, queues, wall_seconds=wall_seconds, cores_busy=cores_busy)
     if not paces:
         return None
-    # Dropped items were produced faster than consumed: no stage before sets the pace.
+    # Items that were dropped had been produced faster than consumed, so no earlier stage sets the pace.
     first = max(
         (n + 1 for n, queue in enumerate(queues) if queue.dropped > _DROPPED * queue.count), default=0
     )
@@ -203,7 +203,7 @@ def _evidence(
         waited, _ = _waits(stages, queues, n - 1, wall_seconds=wall_seconds)
         lost = before.dropped / before.count if before.count else 0.0
         if lost > waited:
-            parts.append(f"{lost:.0%} of what {stages[n - 1].name} gave was dropped before it")
+            parts.append(f"{lost:.0%} of the items from {stages[n - 1].name} were dropped before it")
         else:
             parts.append(f"{stages[n - 1].name} waited {waited:.0%} of it to hand over")
     if n < len(queues):

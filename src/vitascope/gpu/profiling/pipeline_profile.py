@@ -163,7 +163,7 @@ def _pieces(results: Iterable[T], profiler: Profiler, name: str) -> Iterator[T]:
             if result is _END:
                 return
             yield result
-            del result  # or it would live on while the pipeline waits
+            del result  # otherwise it would live on while the pipeline waits
     finally:
         close = getattr(iterator, "close", None)
         if close is not None:

@@ -160,7 +160,7 @@ class SpanNode:
         if self.gpu_due_ns > now_ns + _GPU_BURST_NS:
             self.gpu_skipped += 1
             return 0
-        # Not every n-th span: with work of the same period that would time only one of its parts.
+        # Not every n-th span: if the work had the same period, only one of its parts would be timed.
         self.gpu_due_ns = max(self.gpu_due_ns, now_ns) + int(2 * GPU_INTERVAL_NS * random())
         weight, self.gpu_skipped = 1 + self.gpu_skipped, 0
         return weight
@@ -387,7 +387,7 @@ class Span:
     def __enter__(self) -> Span:
         if self.began_ns:
             raise RuntimeError(f"span {self._name!r} was used before; profile() gives a new one each time")
-        # Few calls from here on: a thousand spans per second must cost next to nothing.
+        # Keep calls to a minimum: a thousand spans per second must cost almost nothing.
         profiler = self._profiler
         try:
             log = profiler._local.log
@@ -425,9 +425,9 @@ class Span:
             while outer is not None and outer.wall_ns >= 0:  # generators may close spans out of order
                 outer = outer._outer
             self._log.innermost = outer
-            self._outer = None  # or a kept span would keep all its enclosing ones
+            self._outer = None  # otherwise a kept span would keep all enclosing ones
         profiler = self._profiler
-        if profiler._most_spans and self.began_ns >= profiler._began_ns:  # not from before a reset
+        if profiler._most_spans and self.began_ns >= profiler._began_ns:  # ignore spans from before a reset
             profiler._spans.append(self)
         if self._events is not None:
             self._finish_on_gpu(self._events, failed=kind is not None)
@@ -441,7 +441,7 @@ class Span:
             if failed:
                 self._profiler._clock.give_up(mark)
             else:
-                self._log.marks_set += 1  # first: it may be delivered at once
+                self._log.marks_set += 1  # first, because it may be delivered at once
                 if not self._profiler._clock.stop(mark, self._deliver):
                     self._log.marks_set -= 1
 

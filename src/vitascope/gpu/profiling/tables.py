@@ -7,7 +7,7 @@ from html import escape
 
 
 def milliseconds(seconds: float | None) -> str:
-    """A duration in ms for a table; a dash for None."""
+    """Format a duration in ms; a dash for None."""
     if seconds is None:
         return "-"
     value = seconds * 1e3
@@ -15,12 +15,12 @@ def milliseconds(seconds: float | None) -> str:
 
 
 def megabytes(nbytes: float | None) -> str:
-    """A size in MB (10^6) for a table; a dash for None."""
+    """Format a size in MB (10^6); a dash for None."""
     return "-" if nbytes is None else f"{nbytes / 1e6:.1f}"
 
 
 def text_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns under heads: the first to the left, figures to the right."""
+    """Format columns under headings: the first is left-aligned, figures are right-aligned."""
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
 
     def line(cells: Sequence[str]) -> str:
@@ -48,11 +48,11 @@ svg { display: block; max-width: none; height: auto; }
 
 
 def html_page(title: str, body: str, *, style: str = "") -> str:
-    """A page of its own: no script, no network, readable on a phone, printable.
+    """Make a self-contained page: without scripts or network access, readable on a phone, printable.
 
     Args:
-        title: Also the first heading.
-        body: HTML; tables and drawings stand in ``<div class="wide">``, which scrolls sideways.
+        title: Title of the page and its first heading.
+        body: HTML; put tables and drawings into ``<div class="wide">``, which scrolls sideways.
         style: More CSS.
     """
     return f"""<!doctype html>

@@ -339,7 +339,7 @@ def summarise_samples(
         ValueError: There are fewer than two samples.
     """
     if len(samples) < 2:
-        raise ValueError("utilisation is measured between two looks: at least two samples are needed")
+        raise ValueError("utilisation is measured between samples: at least two are needed")
     counted = samples[1:]
     seconds = samples[-1].seconds - samples[0].seconds
     lengths = [after.seconds - before.seconds for before, after in zip(samples, counted, strict=False)]

@@ -114,7 +114,7 @@ class RowsInTurn:
 
     def next(self) -> BatchRow:
         """Assign the next frame's slot; call it from one thread only."""
-        phase = self._phase  # read once: another thread sets it
+        phase = self._phase  # read once, because another thread may change it
         number = (self._given - phase) % self._count
         if number == 0 or phase != self._rows_phase:
             self._rows, self._rows_phase = BatchRows(self._count), phase
@@ -232,7 +232,7 @@ class BatchModel:
         except VitascopeError as error:
             error.add_note(label)
             raise
-        except Exception as error:  # from the user's own network
+        except Exception as error:  # from the user's network
             on_gpu = self.device.kind == "cuda"
             raise failure(error, label=label, what="the network failed", on_gpu=on_gpu) from error
 

@@ -147,11 +147,11 @@ class HostCall:
 
     def run(self) -> BaseException | None:
         """Compute the call and return its exception, if any."""
-        assert self._work is not None  # it runs once
+        assert self._work is not None  # it only runs once
         begun = perf_counter()
         try:
             self._output = self._work()
-        except BaseException as error:  # raised where a result is waited for
+        except BaseException as error:  # raised where the result is awaited
             self._error = error
         self._work = None  # release the inputs
         self.seconds = perf_counter() - begun
@@ -214,7 +214,7 @@ class HostStream:
             elif (error := call.run()) is not None:
                 self._ended = error
             self._cpu_seconds = thread_time()
-            del call  # or its output would live on while this waits for the next
+            del call  # otherwise its output would live on while this waits for the next call
 
 
 def settle_on_host(jobs: Sequence[Job], *, as_mask: bool) -> None:
@@ -290,7 +290,7 @@ def _brought_down(answers: Any, *, stream: Any, pool: PinnedMemoryPool) -> Any:
 def _is_on_gpu(leaf: Any) -> bool:
     try:
         return lies_on_gpu(leaf)
-    except TypeError:  # a number, or an object of the user's
+    except TypeError:  # a number, or a user's object
         return False
 
 
@@ -321,9 +321,7 @@ def _is_scores(answer: Any) -> bool:
 def _mask_of(scores: Any) -> Any:
     """Make class maps, or the mask of a single class: uint8 [N, h, w] from float scores [N, C, h, w]."""
     if len(scores.shape) != 4:
-        raise EngineError(
-            f"a mask is made of scores [C, h, w], and the network gave {list(scores.shape[1:])}"
-        )
+        raise EngineError(f"a mask needs scores [C, h, w], but the network returned {list(scores.shape[1:])}")
     own = to_cupy(scores) if lies_on_gpu(scores) else to_numpy(scores)
     kind: Literal["argmax", "threshold"] = "argmax" if own.shape[1] > 1 else "threshold"
     return postprocess_mask(own, kind=kind)
@@ -466,7 +464,7 @@ class StageWork:
             self._rows.align(self._gathered)
         stream = import_cupy().cuda.get_current_stream()
         for job in jobs:
-            if not job.ready.done:  # check first: CuPy releases the interpreter lock to order a stream
+            if not job.ready.done:  # check first: to order a stream, CuPy releases the interpreter lock
                 stream.wait_event(job.ready)
         call.started = self._event(timed=True)
         batch, call.rows = self._model.gather(pictures, label=label, places=[job.row for job in jobs])
@@ -482,7 +480,7 @@ class StageWork:
         else:
             try:
                 call.ended.synchronize()
-            except Exception as error:  # a kernel's error is reported on waiting for its result
+            except Exception as error:  # a kernel's error is reported when its result is awaited
                 raise EngineError(f"{call.label}: the GPU failed: {error}") from error
             seconds = import_cupy().cuda.get_elapsed_time(call.started, call.ended) / 1e3
             self.gpu_seconds += seconds
@@ -491,7 +489,7 @@ class StageWork:
         for job, answer in zip(call.jobs, answers, strict=True):
             job.data, job.call, job.batch_size = answer, call, count
             job.seconds["infer"] = seconds
-            # Only now: until here the network may have been reading it.
+            # Only now: the network may have read it until here.
             job.prepared = job.ready = job.row = None
         self.calls += 1
         self.answered += count
@@ -514,7 +512,7 @@ class StageWork:
             for job, answer in zip(jobs, answers, strict=True):
                 job.data = self._postprocess(answer, job.frame)
             if self._on_gpu:
-                # Results are complete when passed on, and nothing reads the output once it is released.
+                # Results are complete when they are passed on, and nothing reads the output after its release.
                 self._streams["postprocess"].own.stream.synchronize()
         spent = perf_counter() - begun
         for job in jobs:
@@ -640,7 +638,7 @@ class AsyncConfig:
             if (
                 isinstance(value, bool)
                 or not isinstance(value, wanted)
-                or not least <= number <= most  # nor NaN
+                or not least <= number <= most  # also rejects NaN
             ):
                 kind = "a whole number" if least else "a number"
                 raise ConfigError(f"{item.name} is {value!r}, expected {kind} from {least} to {most}")
@@ -754,14 +752,14 @@ class AsyncPipeline:
         }
         self._streams = {name: StreamPool(self.device, count) for name, count in threads.items()}
         self._network = network
-        # Frames of a call are prepared side by side in one array, which saves stacking them.
+        # Frames of a call are prepared in adjacent rows of one array, which saves stacking them.
         self._rows = RowsInTurn(self.config.batch_size) if self.device.kind == "cuda" else None
         self._work = StageWork(
             network, target_size=target_size or network.size, mean=mean, std=std, decode=decode, preprocess=preprocess,
             postprocess=postprocess, encode=encode, streams=self._streams, rows=self._rows,
         )  # fmt: skip
         limits = QueueLimits(items=self.config.queue_size)
-        # Submitted frames wait behind the source, where the report sees them.
+        # Submitted frames wait after the source, where the report counts them.
         self._submissions: BoundedQueue[Job] = BoundedQueue("caller > submit", limits=QueueLimits(items=1))
         self._results: BoundedQueue[AsyncResult] = BoundedQueue("deliver > caller", limits=limits)
         self._pipeline = Pipeline(
@@ -841,7 +839,7 @@ class AsyncPipeline:
                 else f"the slowest stage is {self.get_stats().bottleneck_stage!r}"
             )
             raise TimeoutError(f"no room for frame {name} within {timeout_s:g} s; {reason}") from error
-        except RuntimeError as error:  # ended meanwhile
+        except RuntimeError as error:  # the pipeline ended meanwhile
             raise RuntimeError("the pipeline was stopped") from error
         if not taken:
             self._thread.join()
@@ -899,7 +897,7 @@ class AsyncPipeline:
         if self._pipeline.owns_current_thread() or self._work.host.owns_current_thread():
             raise RuntimeError("a pipeline cannot wait for its own stage to end; call finish() there")
         self.finish()
-        # Nobody may be taking results while this waits for the last of them.
+        # Nobody may be taking results while this waits for the last ones.
         self._results.relax(_ALL)
         if not drain:
             self._submissions.stop()
@@ -953,11 +951,11 @@ class AsyncPipeline:
         config, work, streams = self.config, self._work, self._streams
         gathering = Batched(work.gather, size=config.batch_size, timeout_seconds=config.timeout_ms / 1e3)
         on_host = self.device.kind == "cpu"
-        # One call waits here while another is computed, and one more, launched, waits for room: the GPU
+        # While one call is computed, the next waits here, and one more, already launched, waits for room. So the GPU
         # always has work, and a longer queue would only add latency.
         ahead = QueueLimits(items=1)
         behind = limits
-        if not work.spreads:  # the same number of frames, one item per call
+        if not work.spreads:  # the same frames stay together as one item per call
             behind = QueueLimits(items=max(config.queue_size // config.batch_size, 1))
         stages: list[Any] = [
             Source("submit", self._submitted(), output=limits),
@@ -979,7 +977,7 @@ class AsyncPipeline:
             if self._rows is not None:
                 taken[1].row = self._rows.next()
             yield taken[1]
-            del taken  # or the frame would live on while this waits for the next
+            del taken  # otherwise the frame would live on while this waits for the next
 
     def _deliver(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
@@ -997,7 +995,7 @@ class AsyncPipeline:
 
     def _run(self) -> None:
         try:
-            # On a CPU the network's own threads need the cores, and a call takes many turns.
+            # On a CPU, the network's own threads need the cores, and a call takes many switch intervals.
             with quick_turns() if self.device.kind == "cuda" else nullcontext():
                 self._pipeline.run()
             self._network.close()  # not after a failure: an abandoned thread may still use it

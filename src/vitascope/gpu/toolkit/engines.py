@@ -214,7 +214,7 @@ class ToolkitEngine(Closing):
         self._cache_dir = None if cache_dir is None else Path(cache_dir)
         self._engine: Engine | None = None
         self._ranges: dict[str, ShapeRange] = {}
-        self._found: tuple[str, Precision] | None = None  # the network's name and arithmetic
+        self._found: tuple[str, Precision] | None = None  # the network's name and precision
         self._notes: list[str] = []
         if fp16_mode and not self._on_gpu:
             self._notes.append("fp16_mode has no effect on a CPU, which computes FP32 faster")
@@ -782,7 +782,7 @@ class OnnxEngine(ToolkitEngine):
         if provider not in _GPU_PROVIDERS:
             raise UsageError(f"provider is {provider!r}, expected one of {', '.join(_GPU_PROVIDERS)}")
         if provider != "auto" and device == "cpu":
-            raise UsageError(f"provider={provider!r} runs on a GPU, and device='cpu' was asked for")
+            raise UsageError(f"provider={provider!r} runs on a GPU, but device='cpu' was requested")
         if threads < 0:
             raise UsageError(f"threads is {threads}, expected a number from 0")
         if provider != "auto":  # a requested provider is never skipped silently

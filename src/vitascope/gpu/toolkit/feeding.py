@@ -189,7 +189,7 @@ class PrefetchDataLoader(Generic[Batch]):
                     held.append(coming)
                     try:
                         yield coming.batch
-                    finally:  # also if the caller leaves here: its work is on its stream by now
+                    finally:  # also if the caller leaves here: its work is already on its stream
                         coming.used = upload.mark()
                     while len(held) > self.prefetch_factor or (
                         held and all(event.done for event in held[0].used)
@@ -217,7 +217,7 @@ def _let_go(held: deque[_Coming]) -> None:
     """Release the oldest batch, once the caller's work on it is done."""
     for event in held[0].used:
         event.synchronize()
-    held.popleft()  # only now: this is the only reference to its memory
+    held.popleft()  # only now: this is the last reference to its memory
 
 
 class _Upload:
@@ -260,7 +260,7 @@ class _Upload:
     def _up(self, array: Any) -> Any:
         try:
             kind = kind_of(array)
-        except TypeError:  # a name, a number
+        except TypeError:  # it is a name or a number
             return array
         if lies_on_gpu(array):
             return array

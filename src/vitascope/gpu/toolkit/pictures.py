@@ -219,7 +219,7 @@ def element_type(dtype: Any, out: Any, *, words: tuple[str, ...] = FLOAT_DTYPES)
         ValueError: Another type was requested.
     """
     wanted = getattr(out, "dtype", None) if dtype is None else dtype
-    if isinstance(wanted, np.dtype) and wanted in _NAMES:  # NumPy takes microseconds to name one
+    if isinstance(wanted, np.dtype) and wanted in _NAMES:  # NumPy takes microseconds to name a dtype
         return _NAMES[wanted]
     name = "float32" if wanted is None else str(wanted).removeprefix("torch.")
     if name not in words:  # such as numpy.float32 itself

@@ -186,7 +186,7 @@ class KernelRunner:
         if lies_on_gpu(array):
             raise DeviceError(
                 f"a {kind_of(array)} array on a GPU was given to what computes on {self.device.label}; "
-                "use device='cuda', or bring the array to the host"
+                "use device='cuda', or copy the array to the host"
             )
         return to_numpy(array)
 
@@ -265,7 +265,7 @@ class KernelRunner:
         given = arrays if out is None else (*arrays, out)
         with cupy.cuda.Device(index), memory_errors():
             handle = callers_stream(given, device_id=index)
-            if handle is None:  # CuPy's current one: nothing to enter
+            if handle is None:  # CuPy's current stream: nothing to enter
                 return self._compute_on_gpu(compute, out, kind, wants_gpu)
             with on_stream(handle, device_id=index):
                 return self._compute_on_gpu(compute, out, kind, wants_gpu)
@@ -292,8 +292,8 @@ class KernelRunner:
         given = arrays if out is None else (*arrays, out)
         pooled = self._next_stream()
         with cupy.cuda.Device(index), memory_errors():
-            # Behind all earlier work on the caller's stream: by then the inputs are ready, and so is memory
-            # that it took from an earlier result of this stream and freed.
+            # Run behind all earlier work on the caller's stream: then the inputs are ready, and so is memory that an
+            # earlier result of this stream used and the caller freed.
             origin = origin_of(given)
             with pooled.entered():
                 wait_for([origin])
@@ -475,7 +475,7 @@ class CUDAKernelProcessor(Closing):
                 picture.prepare(
                     self._runner.place, on_gpu=self._runner.on_gpu, size=size, mean=bias, std=deviation,
                     layout=layout, reverse_channels=is_bgr, dtype=element,
-                    # Slicing all of it would cost as much as the rest of the loop.
+                    # A slice of the whole array would cost as much as the rest of the loop.
                     out=result if len(pictures) == 1 else result[first:end],
                 )  # fmt: skip
                 first = end

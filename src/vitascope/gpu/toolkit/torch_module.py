@@ -81,7 +81,7 @@ class ModuleNetwork:
         else:
             tensors = self._replayed(self._graphs, pictures)
         self._forms.move_to_end(shape)
-        while len(self._forms) > _MOST_SHAPES:  # evicted in the same order as graphs, and long after them
+        while len(self._forms) > _MOST_SHAPES:  # evicted in the same order as the graphs, but much later
             self._forms.popitem(last=False)
         return _arranged(self._forms[shape], iter(tensors))
 
@@ -104,7 +104,7 @@ class ModuleNetwork:
         except DeviceMemoryError:
             raise
         except EngineError as error:
-            if graphs.plan_count > known:  # recorded, and failed later
+            if graphs.plan_count > known:  # it was recorded, and failed later
                 raise
             raise EngineError(
                 f"{error}; a module that waits for the GPU, as .item() and .cpu() do, cannot be recorded as a CUDA "
@@ -121,7 +121,7 @@ class ModuleNetwork:
             label="module",
             cuda_graph=cuda_graph,
             most_plans=_MOST_GRAPHS,
-            # They are process-wide, and the module is the user's, who chose TF32 or determinism.
+            # These switches are process-wide, and the module belongs to the user, who chose TF32 or determinism.
             keeps_switches=True,
         )
 

@@ -1,15 +1,15 @@
-"""Colour and HDR tags, read from decoded frames and written for encoders and players.
+"""Colour and HDR tags: read from decoded frames, and written for encoders and players.
 
-*Read*: H.273 code points become a ``ColorSpec``, side data ``HdrMetadata``. Sources: ITU-T H.273 (code points), SMPTE
-ST 2086 (mastering display), CTA-861.3 (content light level). Untagged files mean what players take them for: limited
-range, and the matrix from the picture size.
+*Reading*: H.273 code points become a ``ColorSpec``, side data becomes ``HdrMetadata``. Sources: ITU-T H.273 (code
+points), SMPTE ST 2086 (mastering display), CTA-861.3 (content light level). Untagged files are read as players read
+them: limited range, and a matrix chosen by the picture size.
 
-FFmpeg knows where chroma samples sit, but PyAV 18.1 does not show it, so the sequence parameter set is read here as far
-as its ``chroma_loc_info``: ITU-T H.264 clauses 7.3.2.1.1 and E.1.1, ITU-T H.265 clauses 7.3.2.2 and E.2.1, and the
-``av1C`` record of the AV1 ISO-BMFF binding, section 2.3. HDR10 needs it: BT.2100 puts the samples at the top left.
+PyAV 18.1 does not expose FFmpeg's chroma location, so the sequence parameter set is parsed here up to
+``chroma_loc_info``: ITU-T H.264 clauses 7.3.2.1.1 and E.1.1, ITU-T H.265 clauses 7.3.2.2 and E.2.1, and the ``av1C``
+record of the AV1 ISO-BMFF binding, section 2.3. HDR10 needs it: BT.2100 places chroma at the top left.
 
-*Written*: encoders that can put HDR10 side data into the bitstream get it as parameters; MP4 and QuickTime files get
-``mdcv`` and ``clli`` boxes besides, because players look there first.
+*Writing*: encoders that can write HDR10 metadata into the bitstream get it as parameters; MP4 and QuickTime files
+also get ``mdcv`` and ``clli`` boxes, because players look there first.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from vitascope.media.metadata.mp4_boxes import Box, described_track, rewrite_moo
 from vitascope.media.planes import RGB_COLOR, layout_of, pixel_format_name
 
 _H264_PROFILES_WITH_CHROMA_FORMAT = frozenset({44, 83, 86, 100, 110, 118, 122, 128, 134, 135, 138, 139, 244})
-# Types 3 (top), 4 (bottom left) and 5 (bottom) are not among ours; each becomes the one with its horizontal site.
+# Types 3 (top), 4 (bottom left) and 5 (bottom) are not supported; each becomes the type with the same horizontal
+# position.
 _H26X_LOCATIONS: tuple[ChromaLocation, ...] = ("left", "center", "topleft", "center", "left", "center")
 _AV1_LOCATIONS: dict[int, ChromaLocation] = {1: "left", 2: "topleft"}
 
@@ -45,7 +46,7 @@ def read_chroma_location(codec: str, extradata: bytes | None) -> ChromaLocation 
         extradata: The decoder configuration: ``avcC``, ``hvcC`` or ``av1C`` records, or Annex B byte streams.
 
     Returns:
-        The location, or None when the headers do not say, end early, or belong to another codec.
+        The location; None if the headers do not say, end early, or belong to another codec.
     """
     if not extradata:
         return None
@@ -57,7 +58,7 @@ def read_chroma_location(codec: str, extradata: bytes | None) -> ChromaLocation 
         if codec in ("av1", "libdav1d", "libaom-av1") and extradata[0] == 0x81:
             return _AV1_LOCATIONS.get(extradata[2] & 3)
     except (EOFError, IndexError):
-        # The record ends inside its own fields. Whether the stream decodes is for the decoder to find out.
+        # The record is truncated. Whether the stream can be decoded is for the decoder to find out.
         return None
     return None
 
@@ -71,8 +72,8 @@ def _nal_units(extradata: bytes) -> Iterator[bytes]:
     if extradata.startswith((b"\0\0\1", b"\0\0\0\1")):
         raw = [unit.rstrip(b"\0") for unit in extradata.split(b"\0\0\1")]
     else:
-        # Both records hold the units with 16-bit lengths; a start code cannot occur inside one, so finding the
-        # units by walking the record's arrays is all that differs between the two.
+        # Both records store the units with 16-bit lengths, and a start code cannot occur inside a unit. So only
+        # finding the units, by walking the record's arrays, differs between the two.
         raw = list(_hvcc_units(extradata) if _is_hvcc(extradata) else _avcc_units(extradata))
     for unit in raw:
         if len(unit) > 2:
@@ -80,7 +81,7 @@ def _nal_units(extradata: bytes) -> Iterator[bytes]:
 
 
 def _is_hvcc(record: bytes) -> bool:
-    """Tell the two records apart: avcC sets 6 reserved bits of byte 4, hvcC 4 reserved bits of byte 13."""
+    """Tell the records apart: avcC sets 6 reserved bits of byte 4, hvcC 4 reserved bits of byte 13."""
     return len(record) > 22 and record[13] & 0xF0 == 0xF0 and record[4] & 0xFC != 0xFC
 
 
@@ -118,7 +119,7 @@ class _Bits:
         return self._value >> self._left & ((1 << count) - 1)
 
     def ue(self, times: int = 1) -> int:
-        """Unsigned Exp-Golomb; the last of ``times`` in a row."""
+        """Unsigned Exp-Golomb; reads ``times`` values and returns the last."""
         value = 0
         for _ in range(times):
             zeros = 0
@@ -226,7 +227,7 @@ def _skip_hevc_scaling_lists(bits: _Bits) -> None:
 
 
 def _skip_reference_sets(bits: _Bits) -> None:
-    """Short-term reference picture sets; each may be coded against the one before, so their contents are kept.
+    """Skip short-term reference picture sets; each may refer to the previous one, so their contents are tracked.
 
     H.265 clause 7.4.8, equations 7-61 and 7-62, for ``delta_idx`` 1, which is the only value in a parameter set.
     """
@@ -256,7 +257,7 @@ def _skip_reference_sets(bits: _Bits) -> None:
 
 
 def _vui_location(bits: _Bits) -> ChromaLocation | None:
-    """The beginning of vui_parameters(), the same in H.264 E.1.1 and H.265 E.2.1."""
+    """Read the beginning of vui_parameters(), the same in H.264 E.1.1 and H.265 E.2.1."""
     if bits.u(1) and bits.u(8) == 255:  # aspect_ratio_idc
         bits.u(32)
     if bits.u(1):  # overscan
@@ -281,7 +282,7 @@ _MATRICES: dict[int, Matrix] = {
     4: "bt601",  # FCC: 0.30/0.11 against 0.299/0.114, below a code value in 8 bits
     5: "bt601",
     6: "bt601",
-    7: "bt709",  # SMPTE 240M: 0.212/0.087 against 0.2126/0.0722, the nearest that kernels know
+    7: "bt709",  # SMPTE 240M: 0.212/0.087 against 0.2126/0.0722, the nearest that the kernels support
     9: "bt2020",
 }
 _MATRIX_OF_PRIMARIES: dict[int, Matrix] = {1: "bt709", 5: "bt601", 6: "bt601", 7: "bt709", 9: "bt2020"}
@@ -301,10 +302,10 @@ _RANGE_TAGGING_CODECS = frozenset({"h264", "hevc", "vp8", "vp9", "av1", "libdav1
 
 @dataclass(frozen=True, slots=True)
 class HdrMetadata:
-    """Static HDR metadata, exact as the file has it. Each group is None when the file does not carry it.
+    """Static HDR metadata, exactly as in the file. Each group is None if the file lacks it.
 
-    A writer that passes it on needs no other source: FFmpeg hands the same values out whether they came from an SEI
-    message (H.264, H.265), an OBU (AV1) or the container (``mdcv``/``clli`` boxes, Matroska's colour elements).
+    A writer needs no other source: FFmpeg returns the same values whether they came from an SEI message (H.264,
+    H.265), an OBU (AV1) or the container (``mdcv``/``clli`` boxes, Matroska's colour elements).
     """
 
     display_primaries: tuple[Chromaticity, Chromaticity, Chromaticity] | None = None
@@ -323,7 +324,7 @@ class HdrMetadata:
 
 @dataclass(frozen=True, slots=True)
 class SideData:
-    """The side data of a frame that we use."""
+    """The side data of a frame that is used here."""
 
     hdr: HdrMetadata | None = None
     stereo: StereoLayout | None = None
@@ -331,27 +332,27 @@ class SideData:
     right_eye_first: bool = False
     fov_degrees: float | None = None
     dynamic_hdr: tuple[str, ...] = ()
-    """Kinds of HDR metadata that change from frame to frame, as ``VideoInfo`` has them."""
+    """Kinds of HDR metadata that change from frame to frame, as in ``VideoInfo``."""
 
 
 def color_spec(
     frame: av.VideoFrame, *, path: Path, codec: str, chroma_location: ChromaLocation | None = None
 ) -> ColorSpec:
-    """Read a frame's colour tags, filling gaps as players do: the colour of the planes that ``PlaneReader`` gives.
+    """Read a frame's colour tags, filling gaps as players do: the colour of the planes that ``PlaneReader`` returns.
 
-    An untagged matrix follows the primaries when those are tagged, else the picture size
-    (``ColorSpec.assumed_matrix``). An untagged range is limited, except for grey pictures of codecs that have no
-    range flag (PNG, TIFF, FFV1), which are full, and for FFmpeg's ``yuvj`` formats, which say full by name. RGB
-    becomes BT.709 full range with its own primaries and transfer, sRGB's when it has no tags.
+    An untagged matrix follows the primaries if those are tagged, else the picture size
+    (``ColorSpec.assumed_matrix``). An untagged range is limited, except for grey pictures of codecs without a range
+    flag (PNG, TIFF, FFV1) and FFmpeg's ``yuvj`` formats, which are full. RGB becomes BT.709 full range with its own
+    primaries and transfer, or sRGB's if untagged.
 
     Args:
-        frame: A decoded frame in its native format, of the CPU or the GPU.
-        path: Named in errors.
+        frame: A decoded frame in its native format, on the CPU or the GPU.
+        path: Name of the file for errors.
         codec: FFmpeg's decoder name.
-        chroma_location: From the bitstream; the codec's default when None.
+        chroma_location: From the bitstream; None uses the codec's default.
 
     Raises:
-        InputError: The matrix is one that our kernels do not know (YCgCo, ICtCp, BT.2020 constant luminance).
+        InputError: The kernels do not support the matrix (YCgCo, ICtCp, BT.2020 constant luminance).
     """
     primaries, transfer = int(frame.color_primaries), int(frame.color_trc)
     name = pixel_format_name(frame)
@@ -381,7 +382,7 @@ def color_spec(
         chroma_location=chroma_location or default_chroma_location(codec),
         primaries=primaries,
         transfer=transfer,
-        # 0 is "identity" in H.273, which a YUV picture cannot be, and 3 is reserved: both mean unknown.
+        # In H.273, 0 is "identity", which YUV cannot be, and 3 is reserved: both mean unknown.
         matrix_code=code if code in _MATRICES or code in (12, 13) else _UNSPECIFIED,
         range_tagged=tagged,
     )
@@ -390,8 +391,8 @@ def color_spec(
 def default_chroma_location(codec: str) -> ChromaLocation:
     """A codec's default position of 4:2:0 chroma.
 
-    JPEG, WebP, MPEG-1 and Theora centre it; H.264, H.265 and MPEG-2 define left as the default, and VP9 and AV1
-    players assume the same.
+    JPEG, WebP, MPEG-1 and Theora centre it; H.264, H.265 and MPEG-2 define left as the default, and players assume
+    the same for VP9 and AV1.
     """
     return "center" if codec in _CENTERED_CODECS else "left"
 
@@ -399,23 +400,23 @@ def default_chroma_location(codec: str) -> ChromaLocation:
 def read_side_data(frame: av.VideoFrame, *, codec: str) -> SideData:
     """Read HDR, stereo and spherical side data of a decoded frame.
 
-    FFmpeg copies what the container and the bitstream say of the whole stream onto every frame, which is the only
-    place where PyAV shows it.
+    FFmpeg attaches what container and bitstream say about the whole stream to every frame, the only place where PyAV
+    exposes it.
 
     Args:
         frame: A decoded frame.
         codec: FFmpeg's decoder name.
 
     Returns:
-        What was found; empty when PyAV cannot list the frame's side data, which happens when one of the items (EXIF,
-        MV-HEVC view ids) is newer than PyAV's enumeration, and for PNG.
+        The side data; empty if PyAV cannot list it, which happens if one of the items (EXIF, MV-HEVC view ids) is
+        newer than PyAV's enumeration, and for PNG.
     """
     if codec in _PNG_CODECS:
-        # The name of a PNG's ICC profile is metadata of its side data, which PyAV 18.1 frees though the frame owns it.
+        # For a PNG with an ICC profile, PyAV 18.1 frees memory of the side data that the frame still owns.
         return SideData()
     try:
-        # Not frame.side_data, which the frame keeps: frame and list would hold each other until a search for cycles.
-        # Iterating gives the items, not the keys, although the container is declared a Mapping.
+        # Not frame.side_data, which the frame keeps: frame and list would form a reference cycle. Iterating yields
+        # the items, not the keys, although the container is declared a Mapping.
         listed: list[Any] = list(SideDataContainer(frame))  # type: ignore[call-arg] # the stub has no constructor
     except ValueError:  # PyAV 18.1: "31 is not a valid Type", raised for the whole list
         return SideData()
@@ -449,9 +450,9 @@ def _dynamic_hdr(items: Mapping[SideDataType, bytes]) -> tuple[str, ...]:
 
 
 def _is_dolby_vision_5(items: Mapping[SideDataType, bytes]) -> bool:
-    """Read AVDOVIMetadata: where its header lies (size_t), and in it profile and range, bytes 4 and 10.
+    """Read AVDOVIMetadata: the offset of its header (size_t), and in it profile and range, bytes 4 and 10.
 
-    FFmpeg guesses profiles so, too: the metadata itself do not name it.
+    FFmpeg guesses profiles the same way: the metadata do not name it.
     """
     metadata = items.get(SideDataType.DOVI_METADATA, b"")
     if len(metadata) < struct.calcsize("N"):
@@ -482,9 +483,9 @@ def _hdr(mastering: bytes | None, light: bytes | None) -> HdrMetadata | None:
 def _stereo(data: bytes | None) -> tuple[StereoLayout | None, bool, float | None]:
     """Layout, whether the right eye is first, and horizontal field of view in degrees.
 
-    AVStereo3D: type (0 is 2D, 1 side by side, 2 top-bottom; other packings are not ours), flags (1 is inverted), view,
-    primary eye, baseline, disparity adjustment and field of view as rationals; builds before FFmpeg 7.1 have the
-    first two alone.
+    AVStereo3D: type (0 is 2D, 1 side by side, 2 top-bottom; other packings are not supported), flags (1 is inverted),
+        view, primary eye, baseline, disparity adjustment and field of view as rationals; before FFmpeg 7.1, only the
+        first two.
     """
     if data is None:
         return None, False, None
@@ -499,7 +500,7 @@ def _projection(data: bytes | None) -> Projection | None:
     if data is None:
         return None
     kind, _, _, _, left, _, right, _ = struct.unpack_from("=4i4I", data)
-    # A tile that leaves a quarter out on both sides is how VR180 is written in the spherical boxes.
+    # VR180 is written in the spherical boxes as a tile that leaves out a quarter on both sides.
     quarter = 1 << 30
     if kind == 2 and abs(left - quarter) < 1 << 20 and abs(right - quarter) < 1 << 20:
         return Projection.HALF_EQUIRECTANGULAR
@@ -513,15 +514,15 @@ def _projection(data: bytes | None) -> Projection | None:
 
 
 _CHROMATICITY_UNITS = 50_000
-"""Steps of one in CIE 1931 xy, of HEVC's SEI message and of the ``mdcv`` box."""
+"""Steps per unit of CIE 1931 xy, in HEVC's SEI message and the ``mdcv`` box."""
 _LUMINANCE_UNITS = 10_000
-"""Steps of one cd/m2, likewise."""
+"""Steps per cd/m2, in the same places."""
 _PARAMETERS = {
     "libx264": ("mastering-display", "cll"),
     "libx265": ("master-display", "max-cll"),
     "libsvtav1": ("mastering-display", "content-light"),
 }
-"""The encoders' names of mastering display and content light level."""
+"""The encoders' parameter names for mastering display and content light level."""
 
 
 def read_hdr(path: Path) -> HdrMetadata | None:
@@ -531,7 +532,7 @@ def read_hdr(path: Path) -> HdrMetadata | None:
         The metadata; None if the file has none.
 
     Raises:
-        InputError: The file cannot be opened, or its first frame not be decoded.
+        InputError: The file cannot be opened, or its first frame cannot be decoded.
     """
     with wrap_input_error(path, "read its HDR metadata"), open_input(path) as container:
         frame = next(container.decode(video=0), None)
@@ -540,11 +541,11 @@ def read_hdr(path: Path) -> HdrMetadata | None:
 
 
 def hdr_encoder_parameters(metadata: HdrMetadata, encoder: str) -> dict[str, str]:
-    """The entries of ``x264-params``, ``x265-params`` or ``svtav1-params`` that make an encoder write the metadata.
+    """Entries of ``x264-params``, ``x265-params`` or ``svtav1-params`` that make an encoder write the metadata.
 
     Args:
-        metadata: What to write.
-        encoder: FFmpeg's encoder name; for one that has no such parameters the answer is empty.
+        metadata: The metadata to write.
+        encoder: FFmpeg's encoder name; the result is empty for encoders without such parameters.
     """
     if encoder not in _PARAMETERS:
         return {}
@@ -566,7 +567,7 @@ def hdr_encoder_parameters(metadata: HdrMetadata, encoder: str) -> dict[str, str
 
 
 def write_hdr_boxes(path: Path, metadata: HdrMetadata) -> None:
-    """Put ``mdcv`` and ``clli`` (ISO/IEC 14496-12 clause 12.1.5) into a finished MP4 or QuickTime file.
+    """Write ``mdcv`` and ``clli`` (ISO/IEC 14496-12 clause 12.1.5) into a finished MP4 or QuickTime file.
 
     Raises:
         CorruptInputError: The file has no video track.
@@ -590,7 +591,7 @@ def write_hdr_boxes(path: Path, metadata: HdrMetadata) -> None:
 def _mastering_integers(metadata: HdrMetadata) -> tuple[int, ...] | None:
     """Green, blue, red, white (x, y each) in 1/50000, then largest and smallest luminance in 1/10000 cd/m2.
 
-    None unless all ten numbers are known: the formats have no way to leave one out.
+    None unless all ten numbers are known: the formats cannot leave any out.
     """
     if metadata.display_primaries is None or metadata.white_point is None:
         return None
@@ -606,7 +607,7 @@ def _mastering_integers(metadata: HdrMetadata) -> tuple[int, ...] | None:
 
 
 def _light_integers(metadata: HdrMetadata) -> tuple[int, int] | None:
-    """MaxCLL and MaxFALL in cd/m2, 0 for the one that is unknown; None when both are."""
+    """MaxCLL and MaxFALL in cd/m2, 0 if one is unknown; None if both are."""
     levels = (metadata.max_content_light_level, metadata.max_frame_average_light_level)
     if levels == (None, None):
         return None

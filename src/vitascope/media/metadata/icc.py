@@ -1,6 +1,6 @@
-"""Reads the ICC profile of a picture file, as far as H.273 has a name for its colours (ICC.1:2022).
+"""Reads the ICC profile of a picture file, if H.273 has a code for its colours (ICC.1:2022).
 
-FFmpeg hands profiles out as side data, which PyAV 18.1 cannot list beside EXIF, nor at all for PNG.
+FFmpeg returns profiles as side data, which PyAV 18.1 cannot list beside EXIF, nor at all for PNG.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ _COLORANTS = {
     9: ((0.6734, 0.2790, -0.0019), (0.1656, 0.6753, 0.0300), (0.1251, 0.0456, 0.7969)),
     12: ((0.5151, 0.2412, -0.0011), (0.2920, 0.6922, 0.0419), (0.1571, 0.0666, 0.7841)),
 }
-"""By H.273 ColourPrimaries (BT.709, BT.2020, P3): XYZ of red, green and blue under the profiles' white, D50."""
+"""By H.273 ColourPrimaries (BT.709, BT.2020, P3): XYZ of red, green and blue, relative to D50, the profiles' white."""
 _TOLERANCE = 0.004
-"""Profiles of one space differ by 0.002, as they were rounded; these spaces by 0.02 and more."""
+"""Rounding makes profiles of one space differ by 0.002; different spaces differ by 0.02 and more."""
 _MAX_PROFILE_BYTES = 1 << 22
 
 
 def picture_primaries(content: bytes) -> int:
-    """The H.273 ColourPrimaries that the profile of a picture describes.
+    """The H.273 ColourPrimaries described by a picture's profile.
 
     Args:
-        content: A JPEG, PNG, WebP or AVIF file, or its first megabyte, in which profiles lie.
+        content: A JPEG, PNG, WebP or AVIF file, or its first megabyte, which contains the profile.
 
     Returns:
-        1, 9 or 12; 2 (unspecified) without a profile, and if it is damaged or of another kind.
+        1, 9 or 12; 2 (unspecified) if the profile is missing, damaged or of another kind.
     """
     try:
         return _primaries_of(_profile_in(content))
@@ -36,7 +36,7 @@ def picture_primaries(content: bytes) -> int:
 
 
 def _profile_in(content: bytes) -> bytes:
-    """The profile; empty, or less than all of it, where there is none."""
+    """The profile; empty or incomplete if there is no intact one."""
     if content.startswith(b"\xff\xd8"):
         return _in_jpeg(content)
     if content.startswith(b"\x89PNG"):
@@ -44,7 +44,7 @@ def _profile_in(content: bytes) -> bytes:
         while (name := content[at + 4 : at + 8]) not in (b"iCCP", b"IDAT", b""):
             at += 12 + _word(content, at, ">I")
         packed = content[at + 8 : at + 8 + _word(content, at, ">I")] if name == b"iCCP" else b""
-        # A name ends with a zero, then the method, which is always deflate.
+        # The name ends with a zero byte, then comes the method, which is always deflate.
         return zlib.decompressobj().decompress(packed.partition(b"\0")[2][1:], _MAX_PROFILE_BYTES)
     if content.startswith(b"RIFF") and content[8:12] == b"WEBP":
         at = 12
@@ -59,7 +59,7 @@ def _profile_in(content: bytes) -> bytes:
 
 
 def _in_jpeg(content: bytes) -> bytes:
-    """A JPEG's profile, which may lie in several segments (ICC.1:2022, B.4); they come in order."""
+    """A JPEG's profile, possibly in several segments (ICC.1:2022, B.4), which are in order."""
     profile, at = b"", 2
     while content[at + 1] not in (0xDA, 0xD9):
         if content[at + 1] == 0xFF:  # a fill byte

@@ -1,8 +1,8 @@
 """The video track's entry in Matroska and WebM files (RFC 9559): stereo mode, projection, display size.
 
-FFmpeg's muxer is driven through a binding that cannot pass on the sample aspect ratio and the projection, so they are
-put in after muxing. Nothing may move in a finished file (seek heads and cues hold positions), so the muxer is made to
-leave room: a placeholder as the track's name, whose bytes the patch takes over.
+The binding that drives FFmpeg's muxer cannot pass on the sample aspect ratio and the projection, so they are added
+after muxing. Nothing may move in a finished file (seek heads and cues store positions), so the muxer reserves room: a
+placeholder as the track's name, whose bytes the patch replaces.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from vitascope.frames import Projection, StereoLayout
 from vitascope.media.libav import wrap_input_error, wrap_output_error
 
 MUXER_OPTIONS = {"write_crc32": "0"}
-"""Options of FFmpeg's muxer without which a file cannot be patched: checksums would have to follow."""
+"""Options of FFmpeg's muxer that make a file patchable: without checksums."""
 MATROSKA_PROJECTIONS = frozenset({Projection.EQUIRECTANGULAR, Projection.HALF_EQUIRECTANGULAR})
-"""The projections that the format has words for."""
+"""The projections that the format supports."""
 
 SEGMENT, _TRACKS, _CLUSTER = 0x18538067, 0x1654AE6B, 0x1F43B675
 _TRACK_ENTRY, _TRACK_TYPE, _NAME, _VIDEO, _VOID = 0xAE, 0x83, 0x536E, 0xE0, 0xEC
@@ -32,7 +32,7 @@ _VIDEO_TRACK = 1
 _UNIT_PIXELS, _UNIT_RATIO = 0, 3
 _EQUIRECTANGULAR = 1
 _QUARTER = 0x3FFFFFFF
-"""A quarter of the sphere's width as 0.32 fixed point: cropped left and right, half of it remains."""
+"""A quarter of the sphere's width in 0.32 fixed point: cropped left and right, it leaves half."""
 _STEREO_OF_MODE = {
     0: StereoLayout.MONO,
     1: StereoLayout.SIDE_BY_SIDE,
@@ -42,7 +42,7 @@ _STEREO_OF_MODE = {
 }
 _RIGHT_EYE_FIRST = frozenset({2, 11})
 _ROOM = "\N{NO-BREAK SPACE}" * 64
-"""128 bytes that a player shows as nothing, should the patch never happen."""
+"""128 bytes that players show as spaces, if the file is never patched."""
 _MAX_TRACKS_BYTES = 1 << 26
 _MAX_ELEMENTS = 10_000
 
@@ -74,7 +74,7 @@ class _Entry:
     """A video track's entry: its place in the file, and its content."""
 
     offset: int
-    """First byte of its payload."""
+    """Position of its payload in the file."""
     size: int
     element: _Element
 
@@ -118,22 +118,22 @@ def equirectangular_bounds(projection: Projection) -> bytes:
 
 
 def name_with_room(name: str) -> str:
-    """A track name that leaves ``patch_video_entry`` room."""
+    """A track name that reserves room for ``patch_video_entry``."""
     return name + _ROOM
 
 
 def patch_video_entry(
     path: Path, *, sample_aspect_ratio: Fraction = Fraction(1), projection: Projection | None = None
 ) -> None:
-    """Write display size and projection into the first video track, and take the room out of its name.
+    """Write display size and projection into the first video track, and remove the reserved room from its name.
 
     Args:
         path: A file muxed with ``MUXER_OPTIONS`` and a name from ``name_with_room``; changed in place.
-        sample_aspect_ratio: Width of a sample through its height.
-        projection: ``EQUIRECTANGULAR`` and ``HALF_EQUIRECTANGULAR`` are written, others have no word.
+        sample_aspect_ratio: Width of a sample divided by its height.
+        projection: ``EQUIRECTANGULAR`` and ``HALF_EQUIRECTANGULAR`` are written; the format has no code for others.
 
     Raises:
-        CorruptInputError: The file has no video track with room.
+        CorruptInputError: The file has no video track with reserved room.
         OutputError: The file cannot be written.
     """
     with wrap_output_error(path, "patch its tracks"), path.open("r+b") as file:
@@ -162,7 +162,7 @@ def patch_video_entry(
 
 
 def _set_display_size(video: _Element, ratio: Fraction) -> None:
-    """State the display size of one eye: in pixels where that is exact, else as a ratio."""
+    """Set the display size of one eye: in pixels if that is exact, else as a ratio."""
     stereo = _STEREO_OF_MODE.get(video.number(_STEREO_MODE) or 0)
     width = Fraction(video.number(_PIXEL_WIDTH) or 1) * ratio
     height = Fraction(video.number(_PIXEL_HEIGHT) or 1)
@@ -199,7 +199,7 @@ def _find_video_entry(file: BinaryIO) -> _Entry | None:
         identifier, size, length = header
         start = position + length
         if identifier == SEGMENT:
-            position = start  # go in
+            position = start  # descend into it
             continue
         if identifier == _CLUSTER or size is None or size > end - start:
             return None
@@ -227,7 +227,7 @@ def _video_entry_in(tracks: bytes, offset: int) -> _Entry | None:
 
 
 def _parse(data: bytes) -> list[_Element] | None:
-    """The elements in ``data``, or None when they do not fill it exactly. Masters nest three deep at most."""
+    """Parse the elements in ``data``; None unless they fill it exactly. Master elements nest three deep at most."""
     elements: list[_Element] = []
     position = 0
     while position < len(data):
@@ -246,7 +246,7 @@ def _parse(data: bytes) -> list[_Element] | None:
 
 
 def read_element_header(data: bytes) -> tuple[int, int | None, int] | None:
-    """Identifier, payload size (None when unknown) and header length of an element; None if there is no element."""
+    """Identifier, payload size (None if unknown) and header length of an element; None if there is none."""
     if not data or not data[0] > 0:
         return None
     identifier_length = 9 - data[0].bit_length()
@@ -268,6 +268,6 @@ def _coded_size(size: int, length: int | None = None) -> bytes:
 
 
 def _void(size: int) -> bytes:
-    """A Void element of ``size`` bytes in all; at least 2."""
+    """A Void element with a total size of ``size`` bytes, at least 2."""
     length = 1 if size < 100 else 8
     return bytes([_VOID]) + _coded_size(size - 1 - length, length) + bytes(size - 1 - length)

@@ -1,12 +1,12 @@
-"""Reading and patching the box structure of MP4 and QuickTime files (ISO/IEC 14496-12).
+"""Reads and patches the box structure of MP4 and QuickTime files (ISO/IEC 14496-12).
 
-FFmpeg's muxer is driven through a binding that cannot attach stereo, spherical, rotation or HDR boxes, so they are put
-in after muxing. Two halves:
+The binding that drives FFmpeg's muxer cannot attach stereo, spherical, rotation or HDR boxes, so they are added after
+muxing. Two parts:
 
-- `Box`, `parse_boxes`: a tree of the ``moov`` box. Sizes in the file are never trusted: whatever does not parse is
-  kept as opaque bytes, so that ``b"".join(box.to_bytes() ...)`` gives back exactly what was read.
-- `read_moov`, `rewrite_moov`: find that box in a file, and put a changed one back, with the chunk offsets corrected
-  when the sample data moved.
+- `Box`, `parse_boxes`: a tree of the ``moov`` box. Sizes in the file are never trusted: what cannot be parsed is kept
+as opaque bytes, so that ``b"".join(box.to_bytes() ...)`` returns exactly what was read.
+- `read_moov`, `rewrite_moov`: find that box in a file, and write a changed one back, with corrected chunk offsets if
+the sample data moved.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from vitascope.media.libav import wrap_input_error, wrap_output_error
 _PLAIN_PARENTS = frozenset(
     {b"moov", b"trak", b"mdia", b"minf", b"stbl", b"sv3d", b"proj", b"vexu", b"eyes", b"pack"}
 )
-"""Boxes whose payload is nothing but boxes."""
+"""Boxes whose payload consists only of boxes."""
 _SAMPLE_DESCRIPTION_HEAD = 8
 """Bytes before the entries of ``stsd``: version, flags, entry count."""
 _VISUAL_ENTRY_HEAD = 78
 """Bytes before the boxes of a visual sample entry (clause 12.1.3)."""
 _MAX_DEPTH = 16
 _MAX_FILE_BOXES = 1_000_000
-"""More top-level boxes than 100 hours of one-second fragments have; a hostile file cannot make the scan longer."""
+"""More top-level boxes than 100 hours of one-second fragments have; limits the scan of a hostile file."""
 _MAX_MOOV_BYTES = 1 << 30
 _UINT32_MAX = 0xFFFFFFFF
 
@@ -53,7 +53,7 @@ class Box:
     tail: bytes = b""
     """Payload after the last child that is not a box (QuickTime's zero terminator, or damage)."""
     wide: bool = False
-    """True when the file wrote a 64-bit size although 32 bits would do."""
+    """True if the file used a 64-bit size although 32 bits would do."""
 
     def to_bytes(self) -> bytes:
         """The box with its header."""
@@ -79,27 +79,27 @@ class Box:
             yield from child.walk()
 
     def without(self, *kinds: bytes) -> list[Box]:
-        """The children without those of some kinds."""
+        """The children except those of some kinds."""
         return [child for child in self.children if child.kind not in kinds]
 
 
 @dataclass(frozen=True, slots=True)
 class FileBox:
-    """The place of a top-level box in its file."""
+    """Position of a top-level box in its file."""
 
     kind: bytes
     offset: int
     size: int
-    """Bytes, header included."""
+    """Bytes including the header."""
 
     @property
     def end(self) -> int:
-        """First byte after the box."""
+        """Position after the box."""
         return self.offset + self.size
 
 
 def full_box(kind: bytes, payload: bytes, *, version: int = 0) -> Box:
-    """A box that starts with a version and 24 flag bits, all 0."""
+    """A box that begins with a version and 24 flag bits, all 0."""
     return Box(kind, struct.pack(">I", version << 24) + payload)
 
 
@@ -110,11 +110,11 @@ def parse_boxes(
 
     Args:
         data: Bytes that should be boxes.
-        depth: Levels above; below sixteen boxes are no longer opened.
-        in_sample_description: True for the entries of ``stsd``, whose visual ones have a fixed head.
+        depth: Number of levels above; below sixteen, boxes are no longer parsed.
+        in_sample_description: True for the entries of ``stsd``; visual ones begin with fixed fields.
 
     Returns:
-        The boxes, and the bytes from the first that is not a valid box on (empty when all are).
+        The boxes, and the bytes from the first invalid box on (empty if all are valid).
     """
     boxes: list[Box] = []
     position = 0
@@ -136,8 +136,8 @@ def _open_box(kind: bytes, payload: bytes, wide: bool, depth: int, in_sample_des
     head: int | None = None
     if depth < _MAX_DEPTH:
         if in_sample_description:
-            # Audio entries are shorter and have other fields there; what follows them does not parse as boxes of
-            # interest, and comes back unchanged all the same.
+            # Audio entries are shorter, with other fields there; what follows them does not parse as relevant boxes,
+            # and is written back unchanged.
             head = _VISUAL_ENTRY_HEAD
         elif kind == b"stsd":
             head = _SAMPLE_DESCRIPTION_HEAD
@@ -150,7 +150,7 @@ def _open_box(kind: bytes, payload: bytes, wide: bool, depth: int, in_sample_des
 
 
 def scan_file(file: BinaryIO) -> list[FileBox]:
-    """List the top-level boxes of an open file, up to the first that is cut off or has an impossible size."""
+    """List the top-level boxes of an open file, up to the first that is truncated or has an impossible size."""
     boxes = declared_boxes(file)
     if boxes and boxes[-1].end > file.seek(0, os.SEEK_END):
         boxes.pop()
@@ -158,7 +158,7 @@ def scan_file(file: BinaryIO) -> list[FileBox]:
 
 
 def declared_boxes(file: BinaryIO) -> list[FileBox]:
-    """Do what ``scan_file`` does; the last box may end after the end of the file."""
+    """As ``scan_file``, but the last box may extend beyond the end of the file."""
     end = file.seek(0, os.SEEK_END)
     boxes: list[FileBox] = []
     offset = 0
@@ -183,7 +183,7 @@ def read_moov(path: Path) -> Box | None:
     """Read the movie box of an MP4 or QuickTime file.
 
     Returns:
-        The tree, or None when the file has no such box (it is something else, or truncated).
+        The tree; None if the file has no such box (another format, or truncated).
 
     Raises:
         InputError: The file cannot be read.
@@ -222,7 +222,7 @@ def described_track(path: Path, moov: Box) -> tuple[Box, Box]:
 
 
 def show_no_subtitles(path: Path) -> None:
-    """Have players show no subtitles of a finished file unless they are asked to: no such track is enabled (8.3.2).
+    """Disable all subtitle tracks of a finished file, so that players show none by default (8.3.2).
 
     Args:
         path: The file; changed in place.
@@ -251,13 +251,13 @@ def sample_entry(track: Box) -> Box | None:
 def rewrite_moov(path: Path, edit: Callable[[Box], None]) -> None:
     """Change the movie box of a file, wherever it is.
 
-    A ``moov`` behind the sample data is replaced in place. One before it takes room from a following ``free`` box
-    when there is enough; otherwise the sample data moves and every chunk offset is corrected (``stco`` becomes
-    ``co64`` where 32 bits no longer reach).
+    A ``moov`` after the sample data is replaced in place. One before it uses a following ``free`` box if that is
+    large enough; otherwise the sample data moves and all chunk offsets are corrected (``stco`` becomes ``co64`` if 32
+    bits are too few).
 
     Args:
         path: An MP4 or QuickTime file.
-        edit: Called with the tree; changes it in place.
+        edit: Called with the tree, to change it in place.
 
     Raises:
         CorruptInputError: The file has no movie box.
@@ -292,20 +292,20 @@ def _load_moov(file: BinaryIO, place: FileBox, path: Path) -> Box:
 
 
 def _with_explicit_size(data: bytes) -> bytes:
-    """Replace size 0 ("to the end of the file") by the size it means."""
+    """Replace size 0 ("to the end of the file") by the actual size."""
     return struct.pack(">I", len(data)) + data[4:] if data[:4] == b"\0\0\0\0" else data
 
 
 def _replace_tail(file: BinaryIO, place: FileBox, moov: bytes) -> None:
     file.seek(place.end)
-    rest = file.read()  # behind all sample data: at most a few small boxes
+    rest = file.read()  # after all sample data: at most a few small boxes
     file.seek(place.offset)
     file.write(moov + rest)
     file.truncate()
 
 
 def _fits_in_place(file: BinaryIO, place: FileBox, moov: bytes, next_box: FileBox) -> bool:
-    """Write the box where it was if it needs no more than its own room and that of a following ``free`` box."""
+    """Write the box in place if it fits there, possibly using a following ``free`` box."""
     room = place.size + (next_box.size if next_box.kind in (b"free", b"skip") else 0)
     spare = room - len(moov)
     if spare < 0 or 0 < spare < 8 or spare > _UINT32_MAX:
@@ -313,7 +313,7 @@ def _fits_in_place(file: BinaryIO, place: FileBox, moov: bytes, next_box: FileBo
     file.seek(place.offset)
     file.write(moov)
     if spare:
-        # Only the header: the padding's content does not matter.
+        # Only the header: the content of padding does not matter.
         file.write(struct.pack(">I4s", spare, b"free"))
     return True
 
@@ -364,20 +364,20 @@ def _copy_bytes(source: BinaryIO, target: BinaryIO, count: int) -> None:
 
 
 _SAMPLES_LOOKED_AT = 32
-"""More than the leading pictures of any keyframe."""
+"""More than the number of leading pictures of any keyframe."""
 
 
 def shown_share(moov: Box, track_id: int) -> float | None:
-    """The share of a track's time that its edit list shows, from 0 to 1; 0 where several edits show parts of it.
+    """The share of a track's time that its edit list shows, from 0 to 1; 0 if several edits show parts of it.
 
-    ISO/IEC 14496-12, 8.6.6. Without an edit list all of it is shown, and with one of length 0 too: fragments follow.
+    ISO/IEC 14496-12, 8.6.6. Without an edit list, or with one of length 0 (fragments follow), all of it is shown.
 
     Args:
         moov: The movie box.
-        track_id: The track's number.
+        track_id: Number of the track.
 
     Returns:
-        None if the track or its header is missing or damaged.
+        The share; None if the track or its header is missing or damaged.
     """
     track = next((one for one in moov.children if one.kind == b"trak" and _id_of(one) == track_id), None)
     movie_header, media_header = moov.child(b"mvhd"), track.child(b"mdia", b"mdhd") if track else None
@@ -408,14 +408,14 @@ def _id_of(track: Box) -> int:
 
 
 def _time_scale_and_duration(header: Box) -> tuple[int, int]:
-    """Read ``mvhd`` or ``mdhd``: version, flags, two times, time scale, duration; times of 32 bits or of 64."""
+    """Read ``mvhd`` or ``mdhd``: version, flags, two times, time scale, duration; with 32-bit or 64-bit times."""
     form, place = (">IQ", 20) if header.head[:1] == b"\1" else (">II", 12)
     scale, duration = struct.unpack_from(form, header.head, place)
     return scale, duration
 
 
 def _edits(track: Box) -> list[tuple[int, int]]:
-    """Length in ticks of the movie and beginning in ticks of the track, -1 for a pause, of each."""
+    """For each edit, length in ticks of the movie, and start in ticks of the track or -1 for a pause."""
     edits = track.child(b"edts")
     table = (
         next((box.head for box in parse_boxes(edits.head)[0] if box.kind == b"elst"), b"") if edits else b""
@@ -429,7 +429,7 @@ def _edits(track: Box) -> list[tuple[int, int]]:
 
 
 def _first_shown(track: Box) -> int:
-    """When the first picture is shown, in ticks: one of the first samples, of which leading ones come early."""
+    """Presentation time of the first picture, in ticks: the least of the first samples, as leading ones come early."""
     times = track.child(b"mdia", b"minf", b"stbl", b"stts")
     offsets = track.child(b"mdia", b"minf", b"stbl", b"ctts")
     decoding = accumulate(_values(times, ">I"), initial=0)

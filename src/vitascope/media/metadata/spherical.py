@@ -1,18 +1,18 @@
-"""Stereo, spherical and ambisonic metadata, from which players learn the layout of a VR file.
+"""Stereo, spherical and ambisonic metadata, by which players recognise the layout of a VR file.
 
-In MP4 and QuickTime files three generations of boxes say so; all are read, and carried over byte for byte:
+MP4 and QuickTime files may contain three generations of boxes; all are read, and copied byte for byte:
 
-- Spherical Video V2 (Google): ``st3d`` and ``sv3d`` in the visual sample entry; it has no word for fisheye.
+- Spherical Video V2 (Google): ``st3d`` and ``sv3d`` in the visual sample entry; it cannot express fisheye.
 - Video extended usage (Apple): ``vexu`` with projection and packing, and ``hfov`` beside it.
 - Spherical Video V1: XML in a ``uuid`` box of the track.
 
 New metadata is written in the first two.
 
-Matroska has fields of its own for both, see `matroska_video`.
+Matroska has its own fields for both, see `matroska_video`.
 
-Ambisonic sound has a box that says which way each channel points: ``SA3D`` (Google's Spatial Audio RFC) in a sound
-track's sample entry, ``SAND`` (head-locked stereo) beside it. FFmpeg's muxer leaves both out, and players would take
-four channels for a square of loudspeakers.
+Ambisonic audio has a box with the direction of each channel: ``SA3D`` (Google's Spatial Audio RFC) in an audio
+track's sample entry, with ``SAND`` (head-locked stereo) beside it. FFmpeg's muxer drops both, and players would take
+four channels for four loudspeakers.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MATROSKA_STEREO_MODES = {
     StereoLayout.SIDE_BY_SIDE: ("left_right", "right_left"),
     StereoLayout.TOP_BOTTOM: ("top_bottom", "bottom_top"),
 }
-"""FFmpeg's words for Matroska's ``StereoMode``, left and right eye first; its muxer takes them as the stream tag
+"""FFmpeg's names for Matroska's ``StereoMode``, left and right eye first; its muxer takes them as the stream tag
 ``stereo_mode``."""
 # st3d modes of Spherical Video V2.
 _STEREO_OF_ST3D = {
@@ -82,37 +82,38 @@ _MATROSKA_MAGIC = b"\x1a\x45\xdf\xa3"
 
 @dataclass(frozen=True, slots=True)
 class SphericalMetadata:
-    """The stereo layout and the projection that a file names.
+    """The stereo layout and the projection named in a file.
 
-    With ``sample_entry_boxes`` or ``track_boxes`` these bytes are what is written; without, boxes are built from the
-    other fields.
+    If ``sample_entry_boxes`` or ``track_boxes`` are given, these bytes are written; otherwise boxes are built from
+    the other fields.
     """
 
     stereo: StereoLayout | None = None
-    """None when the file does not say."""
+    """None if the file does not say."""
     projection: Projection | None = None
-    """None when the file does not say."""
+    """None if the file does not say."""
     sample_entry_boxes: bytes = b""
-    """``st3d``, ``sv3d``, ``vexu`` and ``hfov`` as they were."""
+    """The original ``st3d``, ``sv3d``, ``vexu`` and ``hfov``."""
     track_boxes: bytes = b""
-    """The ``uuid`` box of Spherical Video V1 as it was."""
+    """The original ``uuid`` box of Spherical Video V1."""
     right_eye_first: bool = False
-    """True when the left or upper half is the right eye's."""
+    """True if the left or upper half belongs to the right eye."""
     fov_degrees: float | None = None
-    """Horizontal field of view of an eye; None when the file does not say."""
+    """Horizontal field of view of an eye; None if the file does not say."""
     has_layered_eyes: bool = False
-    """True where a track holds both eyes without packing them into a picture: as layers (MV-HEVC, spatial video), of
-    which decoders show one. What ``sample_entry_boxes`` say of the eyes is left out then: what is written has one."""
+    """True if a track stores both eyes as layers instead of one packed picture (MV-HEVC, spatial video); decoders
+    show one of them. Then what ``sample_entry_boxes`` say about the eyes is not written, because the output has only
+    one."""
 
 
 def read_spherical(path: Path) -> SphericalMetadata | None:
     """Read the stereo and spherical metadata of a video.
 
     Args:
-        path: An MP4, QuickTime or Matroska file; any other gives None.
+        path: An MP4, QuickTime or Matroska file; None is returned for others.
 
     Returns:
-        What the file says, or None when it says nothing.
+        The metadata; None if the file has none.
 
     Raises:
         InputError: The file cannot be read.
@@ -143,7 +144,7 @@ def read_spherical(path: Path) -> SphericalMetadata | None:
             projection = _read_sv3d(box) or projection
         elif box.kind == b"vexu":
             projection = _read_vexu(box) or projection
-            # Some tools put the packing beside what it says of the eyes; FFmpeg and Apple look above.
+            # Some tools put the packing outside the ``eyes`` box, where FFmpeg and Apple look.
             packing = box.child(b"pack", b"pkin") or box.child(b"eyes", b"pack", b"pkin")
             if packing is not None:
                 stereo = stereo or _STEREO_OF_VEXU.get(packing.head[4:8])
@@ -172,7 +173,7 @@ def write_spherical(path: Path, metadata: SphericalMetadata) -> None:
 
     Args:
         path: The file; changed in place.
-        metadata: What to write. Both fields None and no boxes removes what is there.
+        metadata: The metadata to write. If both fields are None and there are no boxes, existing metadata is removed.
 
     Raises:
         CorruptInputError: The file has no video track to describe.
@@ -196,10 +197,10 @@ def set_rotation(path: Path, degrees: int) -> None:
 
     Args:
         path: The file; changed in place.
-        degrees: Clockwise turn that makes the picture upright: 0, 90, 180 or 270.
+        degrees: Clockwise rotation that makes the picture upright: 0, 90, 180 or 270.
 
     Raises:
-        UsageError: Another angle.
+        UsageError: The angle is another.
         CorruptInputError: The file has no video track.
         OutputError: The file cannot be written.
     """
@@ -213,7 +214,7 @@ def set_rotation(path: Path, degrees: int) -> None:
         offset = _matrix_offset(header)
         width, height = struct.unpack_from(">ii", header.head, offset + 36)  # 16.16 fixed point
         one = 1 << 16
-        # (x, y) goes to (a x + c y + tx, b x + d y + ty); the translation brings the picture back to the origin.
+        # (x, y) maps to (a x + c y + tx, b x + d y + ty); the translation moves the picture back to the origin.
         a, b, c, d, tx, ty = {
             0: (one, 0, 0, one, 0, 0),
             90: (0, one, -one, 0, height, 0),
@@ -254,7 +255,7 @@ def _read_vexu(box: Box) -> Projection | None:
 
 
 def _read_v1(payload: bytes) -> tuple[StereoLayout | None, Projection | None]:
-    # Two fields of a known vocabulary: a search is enough, and no XML parser meets hostile XML.
+    # Two fields with a known vocabulary: a search suffices, and no XML parser meets hostile input.
     text = payload[16:].decode("utf-8", "replace")
 
     def value(name: str) -> str:
@@ -284,7 +285,7 @@ def _build_entry_boxes(metadata: SphericalMetadata) -> list[Box]:
         mode = _ST3D_OF_STEREO[stereo]
         if (
             is_reversed and stereo is StereoLayout.SIDE_BY_SIDE
-        ):  # of eyes one above the other it knows one order
+        ):  # it has only one order for eyes one above the other
             mode = _ST3D_RIGHT_EYE_FIRST
         boxes.append(full_box(b"st3d", bytes([mode])))
     if projection in (Projection.EQUIRECTANGULAR, Projection.HALF_EQUIRECTANGULAR):
@@ -309,7 +310,7 @@ def _build_entry_boxes(metadata: SphericalMetadata) -> list[Box]:
 
 
 _KINDS = (b"SA3D", b"SAND")
-# Bytes before the boxes of a sound's sample entry, by its version; QuickTime added fields twice.
+# Bytes before the boxes of an audio sample entry, by its version; QuickTime added fields twice.
 _ENTRY_HEADS = {0: 28, 1: 44, 2: 64}
 
 
@@ -317,7 +318,7 @@ def read_spatial_sound(path: Path) -> list[bytes]:
     """Read the ambisonic boxes of a file.
 
     Returns:
-        For each sound track, in their order, its boxes as they are: empty of ordinary sound. Nothing for other files.
+        For each audio track, in order, its original boxes, empty for ordinary audio; an empty list for other files.
 
     Raises:
         InputError: The file cannot be read.
@@ -327,11 +328,11 @@ def read_spatial_sound(path: Path) -> list[bytes]:
 
 
 def write_spatial_sound(path: Path, boxes: Sequence[bytes]) -> None:
-    """Put ambisonic boxes into a finished file.
+    """Write ambisonic boxes into a finished file.
 
     Args:
         path: The file; changed in place.
-        boxes: For each sound track, in their order, its boxes; those of more tracks than it has are left out.
+        boxes: For each audio track, in order, its boxes; entries beyond the last track are ignored.
 
     Raises:
         OutputError: The file cannot be written.

@@ -1,4 +1,4 @@
-"""Live capture: a thread reads the camera, the newest picture wins, and an unplugged camera is waited for."""
+"""Live capture: a thread reads the camera, the newest picture wins, and an unplugged camera is awaited."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ import numpy.typing as npt
 from vitascope.errors import InputError
 
 _RETRY_SECONDS = 1.0
-"""Between attempts to find a camera again."""
+"""Time between attempts to reopen a camera."""
 _SILENCE_SECONDS = 2.0
-"""A camera that gives no picture for this long hangs."""
+"""Time without a picture after which a camera counts as hanging."""
 _CLOSING_SECONDS = 2.0
-"""Longest wait for a pending read when a camera closes; a hanging driver is abandoned."""
+"""Longest wait for a pending read when a camera closes; a hanging driver is then abandoned."""
 
 _FFMPEG_LEVEL = "OPENCV_FFMPEG_LOGLEVEL"
 
@@ -31,25 +31,25 @@ CameraState = Literal["connected", "silent", "lost"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CameraPicture:
-    """One picture of a camera."""
+    """A picture from a camera."""
 
     rgb: npt.NDArray[np.uint8]
-    """uint8 [H, W, 3], R'G'B', C-contiguous, the receiver's own."""
+    """uint8 [H, W, 3], R'G'B', C-contiguous; owned by the receiver."""
     captured_seconds: float
-    """When it came, on ``time.monotonic``'s clock."""
+    """Capture time, on ``time.monotonic``."""
     index: int
-    """Number from 0 over all pictures that came, dropped ones included."""
+    """Number from 0 over all captured pictures, including dropped ones."""
     is_first: bool
-    """True for the first one after the camera was found, or found again."""
+    """True for the first picture after the camera was opened or reopened."""
 
 
 def is_camera(name: str) -> bool:
-    """True for the name of a camera (a number or an address) rather than a file."""
+    """True if the name is a camera (a number or an address) rather than a file."""
     return (name.isdecimal() and not Path(name).exists()) or "://" in name or name.startswith("/dev/")
 
 
 class Capture:
-    """A camera through OpenCV (V4L2, Media Foundation, AVFoundation), or what else it opens, such as an RTSP URL."""
+    """A camera opened by OpenCV (V4L2, Media Foundation, AVFoundation), or an address such as an RTSP URL."""
 
     def __init__(self, opened: cv2.VideoCapture) -> None:
         self._opened = opened
@@ -58,14 +58,14 @@ class Capture:
         """Wait for the next picture, uint8 [H, W, 3] R'G'B'; None if the camera is gone."""
         try:
             has_picture, bgr = self._opened.read()
-        except cv2.error:  # some drivers' way of saying that it is gone
+        except cv2.error:  # how some drivers report that the camera is gone
             return None
         if not has_picture:
             return None
         return np.asarray(cv2.cvtColor(bgr, cv2.COLOR_BGR2RGB), np.uint8)
 
     def close(self) -> None:
-        """Release it."""
+        """Release the camera."""
         self._opened.release()
 
 
@@ -78,16 +78,16 @@ def open_capture(
     """Open a camera.
 
     Args:
-        source: Its number from 0, or an address that OpenCV opens (``rtsp://…``, ``/dev/video2``).
-        size: (width, height) to ask for; cameras take the nearest they have.
-        frame_rate: Pictures a second to ask for.
+        source: The camera's number from 0, or an address that OpenCV can open (``rtsp://…``, ``/dev/video2``).
+        size: (width, height) to request; cameras use their nearest mode.
+        frame_rate: Frames per second to request.
 
     Raises:
-        InputError: There is no such camera, or another program uses it.
+        InputError: The camera does not exist, or another program uses it.
     """
     logging = cv2.utils.logging
-    before = logging.setLogLevel(logging.LOG_LEVEL_SILENT)  # what it would print is said below in one line
-    # FFmpeg's own level (AV_LOG_QUIET), which OpenCV sets once, when a process first opens anything by FFmpeg.
+    before = logging.setLogLevel(logging.LOG_LEVEL_SILENT)  # our error below says the same in one line
+    # FFmpeg's log level (AV_LOG_QUIET), which OpenCV reads once, when the process first uses FFmpeg.
     is_set = _FFMPEG_LEVEL in os.environ
     if not is_set:
         os.environ[_FFMPEG_LEVEL] = "-8"
@@ -107,23 +107,24 @@ def open_capture(
         opened.set(cv2.CAP_PROP_FRAME_HEIGHT, size[1])
     if frame_rate is not None:
         opened.set(cv2.CAP_PROP_FPS, frame_rate)
-    opened.set(cv2.CAP_PROP_BUFFERSIZE, 1)  # old pictures are of no use; drivers that cannot do it ignore it
+    opened.set(cv2.CAP_PROP_BUFFERSIZE, 1)  # avoid old pictures; drivers without this property ignore it
     return Capture(opened)
 
 
 def _not_there(source: int | str) -> InputError:
     name = f"camera {source}" if isinstance(source, int) else str(source)
-    return InputError(f"{name} cannot be opened: it is not there, or another program uses it")
+    return InputError(f"{name} cannot be opened: it does not exist, or another program uses it")
 
 
 class Camera:
     """A camera that is read continuously, so that pictures are always new. A context manager.
 
     Args:
-        open_one: Opens the camera; called again when it was unplugged. Its first failure is raised by ``__enter__``.
+        open_one: Opens the camera; called again after it was unplugged. Its first failure is raised by ``__enter__``.
         on_state: Called from the reading thread when the camera is unplugged or hangs, and when it is back.
-        retry_seconds: Between attempts to find it again.
-        reads_ahead: False reads only when a picture is taken, without a thread: what the driver buffered comes first.
+        retry_seconds: Time between attempts to reopen it.
+        reads_ahead: False reads only when a picture is taken, without a thread; the driver's buffered pictures come
+            first.
     """
 
     def __init__(
@@ -149,7 +150,7 @@ class Camera:
 
     @property
     def state(self) -> CameraState:
-        """``connected`` while pictures come."""
+        """``connected`` while pictures arrive."""
         return self._state
 
     @property
@@ -166,10 +167,10 @@ class Camera:
         """Wait for the newest picture not taken yet.
 
         Args:
-            timeout_seconds: How long to wait; None waits as long as the camera is open.
+            timeout_seconds: Longest wait; None waits while the camera is open.
 
         Returns:
-            None when none came in time, or the camera was closed.
+            The picture; None on timeout, or if the camera was closed.
         """
         if not self._reads_ahead:
             return self._take_directly(timeout_seconds)
@@ -185,7 +186,7 @@ class Camera:
         """Open the camera and start reading.
 
         Raises:
-            InputError: It cannot be opened.
+            InputError: The camera cannot be opened.
         """
         capture = self._open_one()
         self._is_stopped = False
@@ -199,7 +200,7 @@ class Camera:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop reading and give the camera back; a driver that hangs is left behind."""
+        """Stop reading and release the camera; a hanging driver is abandoned."""
         with self._changed:
             self._is_stopped = True
             self._changed.notify_all()
@@ -254,7 +255,7 @@ class Camera:
             self._enter_state("lost")
 
     def _found_again(self) -> Capture | None:
-        """The camera, once it can be opened again; None when this was closed."""
+        """Wait until the camera can be reopened; None if this object was closed."""
         while True:
             with self._changed:
                 if self._changed.wait_for(lambda: self._is_stopped, self._retry_seconds):
@@ -279,14 +280,14 @@ def camera_named(
     reads_ahead: bool = True,
     on_message: Callable[[str], object] | None = None,
 ) -> Camera:
-    """A camera as users name it, which says when it goes and when it is back.
+    """A camera by the name that users give it; reports when it is lost and when it is back.
 
     Args:
-        name: Its number from 0, or an address; see ``is_camera``.
+        name: The camera's number from 0, or an address; see ``is_camera``.
         size: As for ``open_capture``.
         frame_rate: As for ``open_capture``.
         reads_ahead: As for ``Camera``.
-        on_message: Called with one line.
+        on_message: Called with messages, one line each.
     """
     source = int(name) if name.isdecimal() else name
     lines: dict[CameraState, str] = {

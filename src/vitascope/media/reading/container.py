@@ -1,9 +1,9 @@
-"""Reads any container that FFmpeg supports: open, find the video, decode, seek, and notice an early end.
+"""Reads any container that FFmpeg supports: opens it, finds the video, decodes, seeks, and detects an early end.
 
-Decoding in a thread of its own, which can be left behind where it never comes back.
+Each decoder runs in a thread of its own, which can be abandoned if it hangs.
 
-Of damaged H.265, the threads that FFmpeg decodes frames in may wait for each other for ever, and nothing can wake them
-or end them. Who waits for a thread of Python instead gives up after a while, and hears Ctrl-C meanwhile.
+With damaged H.265, FFmpeg's frame threads may wait for each other forever, and nothing can wake or end them. Waiting
+for a Python thread instead allows a timeout, and lets Ctrl-C through.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ from vitascope.media.reading.source import SourceFacts
 from vitascope.media.reading.structure import broken_at, is_joined, walks
 
 _PATIENCE_SECONDS = 30
-"""For one packet: what takes a slow machine less than a second."""
+"""Timeout for one packet; a slow machine needs less than a second."""
 _LAST_SECONDS = 5
-"""Time to wait for a decoder that is at work when the reader closes."""
+"""Time to wait for a busy decoder when the reader closes."""
 
 _Order: TypeAlias = "tuple[Packet[VideoStream] | None] | None"
 _Answer: TypeAlias = "list[av.VideoFrame] | BaseException"
@@ -68,7 +68,7 @@ class PatientDecoder:
     Used by one thread at a time.
 
     Args:
-        stream: The stream; not used elsewhere until ``end``.
+        stream: The stream; the caller must not use it until ``end``.
     """
 
     def __init__(self, stream: VideoStream) -> None:
@@ -78,16 +78,16 @@ class PatientDecoder:
             target=_serve, args=(stream, self._orders, self._answers), name="patient-decoder", daemon=True
         )
         self._thread.start()
-        weakref.finalize(self, self._orders.put, None)  # ends the thread of a video that was not closed
+        weakref.finalize(self, self._orders.put, None)  # ends the thread if the video is never closed
 
     def decode(self, packet: Packet[VideoStream] | None) -> list[av.VideoFrame]:
-        """Decode one packet; None flushes.
+        """Decode one packet; None flushes the decoder.
 
         Raises:
-            DecoderHangsError: It took longer than the patience lasts.
+            DecoderHangsError: The timeout has passed.
         """
         self._orders.put((packet,))
-        # Many short waits: a process that is stopped for an hour has spent one of them.
+        # Many short waits, so that suspending the process for an hour counts as one of them.
         for _ in range(_PATIENCE_SECONDS):
             try:
                 answer = self._answers.get(timeout=1)
@@ -109,14 +109,14 @@ def _serve(stream: VideoStream, orders: SimpleQueue[_Order], answers: SimpleQueu
     while (order := orders.get()) is not None:
         try:
             answers.put(stream.decode(order[0]))
-        except BaseException as error:  # raised by the thread that waits
+        except BaseException as error:  # raised in the waiting thread
             answers.put(error)
-        del order  # whose packet may be large, while the next is awaited
+        del order  # frees the packet, which may be large, while waiting for the next
 
 
 _MAY_HANG = frozenset({"hevc"})
 _OF_MANY_SLICES = frozenset({"prores", "dnxhd"})
-"""Their slices keep all cores busy; frame threads would lose pictures behind a damaged one at the end."""
+"""Codecs whose slices keep all cores busy; frame threads would lose pictures behind a damaged one at the end."""
 STILL_BRANDS = frozenset({"avif", "heic", "heif", "heim", "heis", "heix", "mif1", "mif2", "miaf"})
 _NOT_A_VIDEO = Disposition.attached_pic | Disposition.timed_thumbnails
 
@@ -126,9 +126,9 @@ class Decoding:
     """The decoder of a stream: its device and options."""
 
     threads: int = 0
-    """Decoder threads on the CPU; 0 means one a core. The GPU's decoder is driven by one."""
+    """Decoder threads on the CPU; 0 means one per core. The GPU's decoder is always fed by one thread."""
     cuda_device: int | None = None
-    """CUDA device whose decoder is tried; None for the CPU."""
+    """Index of the CUDA device whose decoder is tried; None for the CPU."""
 
 
 def open_container(path: Path, *, hwaccel: HWAccel | None = None) -> InputContainer:
@@ -136,21 +136,21 @@ def open_container(path: Path, *, hwaccel: HWAccel | None = None) -> InputContai
 
     Args:
         path: The file.
-        hwaccel: Where to decode; None for the CPU.
+        hwaccel: The hardware decoder; None for the CPU.
 
     Raises:
-        InputError: It does not exist, is empty, is not finished, is not media, an animated AVIF, or a picture in tiles;
+        InputError: The file does not exist, is empty, incomplete, not media, an animated AVIF, or a picture in tiles;
             the message says which.
     """
     silence_libav()
-    if path.exists() and not (path.is_file() or path.is_dir()):  # opening a pipe waits, deaf to Ctrl-C
+    if path.exists() and not (path.is_file() or path.is_dir()):  # opening a pipe would block, even for Ctrl-C
         raise InputError(f"{path}: {explain_unreadable(path)}")
     try:
         container = open_input(path, hwaccel=hwaccel)
     except (av.FFmpegError, OSError) as error:
         reason = explain_unreadable(path) or describe_av_error(error)
         raise InputError(f"{path}: cannot open it: {reason}") from error
-    if container.metadata.get("major_brand") == "avis":  # FFmpeg's first stream is its cover, of one picture
+    if container.metadata.get("major_brand") == "avis":  # FFmpeg's first stream is its cover
         container.close()
         raise InputError(
             f"{path}: an animated AVIF, which cannot be read; convert it to GIF, APNG or video first"
@@ -165,44 +165,44 @@ def open_container(path: Path, *, hwaccel: HWAccel | None = None) -> InputContai
 
 
 def _is_in_tiles(container: InputContainer) -> bool:
-    """True of a picture (ISO/IEC 23008-12, 6.6.2.3.2) of which each stream of FFmpeg's is a part, or a thumbnail."""
+    """True for a picture (ISO/IEC 23008-12, 6.6.2.3.2) whose streams in FFmpeg are tiles or a thumbnail."""
     return container.metadata.get("major_brand") in STILL_BRANDS and any(
         stream.disposition & Disposition.dependent for stream in container.streams.video
     )
 
 
 class OpenedVideo:
-    """One container and its video stream. Not thread-safe, but may be used by one thread after another.
+    """One container and its video stream. Not thread-safe, but threads may take turns.
 
-    Decoding on the CPU uses frame threads where the codec has them, else slice threads (``thread_type="AUTO"``);
-    ProRes and DNxHD, whose every picture has many slices, use slice threads.
-    PyAV's default, slice threads alone, keeps a single core busy on the one-slice-a-picture H.264 that most encoders
-    write. The known hang of ``AUTO`` on an early break (PyAV issue 1861) needs FFmpeg's log callback to wait for the
-    GIL while closing the decoder holds it; ``silence_libav`` takes the callback away, and tests close readers early in
-    a loop. On the GPU one thread feeds the decoder: more would each hold back a picture and win nothing. Frame threads
-    of H.265 may hang for ever, see ``PatientDecoder``.
+    CPU decoding uses frame threads if the codec supports them, else slice threads (``thread_type="AUTO"``); ProRes
+    and DNxHD, whose pictures all have many slices, use slice threads. PyAV's default, slice threads alone, keeps only
+    one core busy for H.264 with one slice per picture, which most encoders write. The known hang of ``AUTO`` after an
+    early break (PyAV issue 1861) needs FFmpeg's log callback to wait for the GIL while closing the decoder holds it;
+    ``silence_libav`` removes the callback, and tests close readers early in a loop. On the GPU one thread feeds the
+    decoder: each further one would only delay a picture. Frame threads of H.265 may hang forever, see
+    ``PatientDecoder``.
 
     Args:
         path: The file.
         decoding: Where and how to decode.
 
     Raises:
-        InputError: The file cannot be opened or holds no video that this FFmpeg can decode.
+        InputError: The file cannot be opened, or has no video that this FFmpeg can decode.
         MissingDependencyError: A CUDA device is requested without CuPy.
-        UsageError: There is no such CUDA device.
+        UsageError: The CUDA device does not exist.
     """
 
     def __init__(self, path: Path, decoding: Decoding) -> None:
         self.path = path
         self.byte_count = 0
-        """Size of the file when it was opened."""
+        """Size of the file in bytes when it was opened."""
         self._decoding = decoding
         self._container: InputContainer | None = None
         self._patient: PatientDecoder | None = None
         self.reopen()
 
     def reopen(self) -> None:
-        """Open the file again, at its beginning.
+        """Reopen the file at its beginning.
 
         Raises:
             InputError: It cannot be opened any more.
@@ -223,7 +223,7 @@ class OpenedVideo:
             self.close()
             raise
         for other in container.streams:
-            # Where no table lists the packets, those of sound tell a pause from a part that cannot be read.
+            # Without an index of packets, those of the sound distinguish a pause from a part that cannot be read.
             if other is not self.stream and (self.lists_packets or other.type == "video"):
                 other.discard = Discard.all
         by_frames = on_cpu and self.stream.codec_context.name not in _OF_MANY_SLICES
@@ -234,7 +234,7 @@ class OpenedVideo:
 
     @property
     def lists_packets(self) -> bool:
-        """True for MP4 and MOV, whose index says where each packet is."""
+        """True for MP4 and MOV, whose index lists the position of every packet."""
         return "mp4" in self.container.format.name
 
     @property
@@ -256,27 +256,30 @@ class OpenedVideo:
             container.close()
 
     def decode(self, packet: Packet[VideoStream] | None) -> list[av.VideoFrame]:
-        """Decode one packet; None and the empty packet that ends ``demux`` flush.
+        """Decode one packet; None, or the empty packet that ends ``demux``, flushes the decoder.
 
         Returns:
-            Pictures in presentation order, time base set: software pictures, or CUDA ones that stay on the device.
+            Pictures in presentation order, with a time base: in host memory, or CUDA pictures on the device.
 
         Raises:
             FFmpegError: The packet could not be decoded.
-            InputError: There is no memory left for the picture.
+            InputError: There is not enough memory for the picture.
             CorruptInputError: The decoder hangs.
         """
         try:
             pictures = (self._patient or self.stream).decode(packet)
         except av.error.EOFError:
-            return []  # flushed before
+            return []  # already flushed
         except DecoderHangsError:
             self._container = self._patient = None  # closing would hang, too
             raise CorruptInputError(
                 f"{self.path}: its decoder hangs: it is damaged, and FFmpeg's threads wait for each other; try one "
                 "thread (--set pipeline.stages.decode.threads=1)"
             ) from None
-        except (MemoryError, av.error.BlockingIOError) as error:  # the latter where it gets no thread
+        except (
+            MemoryError,
+            av.error.BlockingIOError,
+        ) as error:  # BlockingIOError: no thread could be started
             where = (
                 "host" if self._decoding.cuda_device is None else f"CUDA device {self._decoding.cuda_device}"
             )
@@ -310,11 +313,11 @@ class OpenedVideo:
 
 @contextmanager
 def on_cuda_device(device: int) -> Iterator[None]:
-    """Make a CUDA device and its primary context, the one that CuPy and PyTorch share, current in this thread.
+    """Make a CUDA device and its primary context, which CuPy and PyTorch share, current in this thread.
 
     Raises:
         MissingDependencyError: CuPy is not installed.
-        UsageError: There is no such device.
+        UsageError: The device does not exist.
     """
     cupy = import_cupy()
     runtime: Any = cupy.cuda.runtime
@@ -325,13 +328,13 @@ def on_cuda_device(device: int) -> Iterator[None]:
     if not 0 <= device < count:
         raise UsageError(f"CUDA device {device}: this machine has devices 0 to {count - 1}")
     with cupy.cuda.Device(device):
-        runtime.free(0)  # creates the context if nobody has yet
+        runtime.free(0)  # creates the context if there is none
         yield
 
 
 def _nvdec() -> HWAccel:
-    # current_ctx takes the thread's context. PyAV's default makes FFmpeg set flags on the primary context, which the
-    # driver refuses once another library has created it.
+    # current_ctx uses the thread's context. PyAV's default lets FFmpeg set flags on the primary context, which the
+    # driver refuses if another library has already created it.
     return HWAccel(
         "cuda",
         allow_software_fallback=True,
@@ -341,22 +344,23 @@ def _nvdec() -> HWAccel:
 
 
 _LONGEST_EMPTY_BYTES = 20
-"""A picture of MPEG-4 that says that the last one stays, and shows nothing, is not longer (ISO/IEC 14496-2, 6.2.5)."""
+"""Maximum size of an MPEG-4 packet that only repeats the last picture and shows none of its own (ISO/IEC 14496-2,
+6.2.5)."""
 _FIELD_ORDERS_INTERLACED = (2, 3, 4, 5)  # AVFieldOrder: TT, BB, TB, BT
 
 
 class ContainerSource:
-    """The video stream of one container, decoded in one go.
+    """The video stream of one container, decoded by one session.
 
     Args:
         path: The file.
         decoding: Where and how to decode.
-        max_corrupt_frames: Damage that is tolerated.
+        max_corrupt_frames: Maximum number of damaged frames.
 
     Raises:
-        InputError: The file cannot be opened or holds no video that this FFmpeg can decode.
+        InputError: The file cannot be opened, or has no video that this FFmpeg can decode.
         MissingDependencyError: A CUDA device is requested without CuPy.
-        UsageError: There is no such CUDA device.
+        UsageError: The CUDA device does not exist.
     """
 
     def __init__(self, path: Path, *, decoding: Decoding, max_corrupt_frames: int) -> None:
@@ -376,7 +380,7 @@ class ContainerSource:
         return self._video
 
     def hand_over(self) -> OpenedVideo:
-        """Stop decoding, and leave the open container to the caller, who closes it."""
+        """Stop decoding, and pass the open container to the caller, who closes it."""
         self._stop()
         return self._video
 
@@ -386,13 +390,13 @@ class ContainerSource:
         self._video.close()
 
     def rewind(self) -> None:
-        """Restart at the first picture by reopening the file, which is exact for every container."""
+        """Restart at the first picture by reopening the file, which works exactly for every container."""
         self._stop()
         self._video.reopen()
         self._from_start = True
 
     def seek(self, pts: int) -> None:
-        """Seek to the keyframe at or before ``pts``; to the start if the container cannot seek, or has it twice."""
+        """Seek to the keyframe at or before ``pts``; to the start if the container cannot seek, or repeats times."""
         self._stop()
         container = self._video.container
         if self._joined is None:
@@ -452,7 +456,7 @@ class ContainerSource:
             try:
                 packet = next(packets)
             except (StopIteration, IndexError):
-                break  # PyAV's own, behind our last packet, where further streams came up on the way
+                break  # PyAV's own error, after our last packet, if more streams appeared while reading
             except (av.FFmpegError, OSError) as error:
                 failure = error
                 break
@@ -464,9 +468,9 @@ class ContainerSource:
                 if not self._video.lists_packets and (lost := gaps.before(packet)) and self._may_have_gaps():
                     self.damage.add(count=lost)
                 if packet.is_corrupt and container.format.name != "mpegts":
-                    # Cut off by the end of the file. Its error would surface while frame threads flush, and PyAV
-                    # gives no second chance to fetch the good pictures behind it. A transport stream marks a packet
-                    # for any lost fragment; the rest of it is worth decoding.
+                    # Cut off at the end of the file. Its error would be raised while frame threads flush, and PyAV
+                    # gives no second chance to get the good pictures after it. In a transport stream, one lost
+                    # fragment marks the packet; the rest of it is worth decoding.
                     self._skip(progress, None)
                     continue
                 if packet.size > shortest_picture:
@@ -479,20 +483,20 @@ class ContainerSource:
 
     def _is_exact(self) -> bool:
         codec = self.facts.codec
-        # Where pictures of MPEG-4 wait for others, AVI has two in a packet, or no times.
+        # If MPEG-4 pictures are reordered, AVI has two in a packet, or no times.
         return codec in ONE_PICTURE_A_PACKET or (
             codec == "mpeg4" and not self._video.stream.codec_context.has_b_frames
         )
 
     def _may_have_gaps(self) -> bool:
-        """False where the file's structure holds: then its packets jump in time because nothing was recorded."""
+        """False if the file's structure is intact: then gaps in time are pauses in the recording."""
         if self._holds is None:
             container, pid = self._video.container.format.name, self._video.stream.id
             try:
                 self._holds = (
                     walks(container) and broken_at(self._video.path, container, stream_id=pid) is None
                 )
-            except FileNotFoundError:  # removed meanwhile
+            except FileNotFoundError:  # the file was removed meanwhile
                 self._holds = False
         return not self._holds
 
@@ -507,7 +511,7 @@ class ContainerSource:
             pictures = self._video.decode(packet)
         except (av.FFmpegError, OSError) as error:
             if missing.counts:
-                missing.cause = error  # what it costs shows in the pictures that do not come
+                missing.cause = error  # the loss is counted when pictures do not arrive
             else:
                 self._skip(progress, error)
             return
@@ -516,7 +520,7 @@ class ContainerSource:
                 self.damage.add(missing.cause, count=lost)
             refers_to_damage = groups.hold(picture) and missing.is_exact
             if picture.is_corrupt or refers_to_damage:
-                progress.keyframe_seen |= picture.key_frame  # of which the packet may not know
+                progress.keyframe_seen |= picture.key_frame  # the packet may not be marked as one
                 if refers_to_damage:
                     progress.passed(picture.pts, picture.duration)
                 self._skip(progress, None)
@@ -526,7 +530,8 @@ class ContainerSource:
             yield picture
 
     def _skip(self, progress: ReadingProgress, cause: Exception | None) -> None:
-        # A recording that starts in the middle of a GOP begins with pictures that lack their reference: no damage.
+        # A recording may start in the middle of a GOP; its first pictures lack their reference and do not count as
+        # damage.
         if progress.keyframe_seen or progress.pictures:
             self.damage.add(cause)
 
@@ -540,7 +545,7 @@ def _read_facts(video: OpenedVideo) -> SourceFacts:
         duration = container.duration / av.time_base
     if duration is not None and stream.duration is None and "matroska" in container.format.name:
         begin = float((stream.start_time or 0) * (fraction_or_none(stream.time_base) or 0))
-        duration -= begin if 0 < begin < duration else 0  # FFmpeg's muxer writes when the video ends
+        duration -= begin if 0 < begin < duration else 0  # FFmpeg writes the end time
     hidden_count = left_out_of_table(video)[0]
     if count is not None:
         count -= hidden_count

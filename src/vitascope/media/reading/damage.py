@@ -1,6 +1,6 @@
-"""Damage: why a file does not open, and how much was read compared with the header and index.
+"""Damage: why a file cannot be opened, and how much was read compared with header and index.
 
-FFmpeg only says "invalid data", or nothing.
+FFmpeg itself only reports "invalid data", or nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SIGNATURES = {
 
 
 def explain_unreadable(path: Path) -> str | None:
-    """Explain in one line, without the file name, why it does not open; None if FFmpeg's message is as good."""
+    """Explain in one line, without the file name, why a file cannot be opened; None if FFmpeg's message is as good."""
     if path.is_dir():
         return "it is a folder; name a video, or a folder of images"
     if not path.exists():
@@ -69,11 +69,11 @@ def explain_unreadable(path: Path) -> str | None:
 
 
 def cut_off(path: Path, container: str) -> str | None:
-    """Explain how a file is cut off; None if it is not, or was removed in the meantime.
+    """Explain how a file is cut off; None if it is not, or was removed meanwhile.
 
     Args:
         path: The file.
-        container: FFmpeg's name of its format.
+        container: FFmpeg's name of the format.
     """
     if not path.exists():
         return None
@@ -93,7 +93,7 @@ def cut_off(path: Path, container: str) -> str | None:
         return f"its segment is short of {lacking} bytes" if lacking > 0 else None
     if container == "avi":
         return "its list of frames is cut" if broken_at(path, container) == size else None
-    if container == "gif":  # GIF89a, 27: the trailer; some writers pad behind it
+    if container == "gif":  # the trailer (GIF89a, 27); some writers pad after it
         return None if tail.rstrip(b"\0").endswith(b";") else "its trailer is missing"
     if container == "mpegts":
         packet = next((length for length in (188, 192, 204) if _repeats_sync(head, length)), None)
@@ -102,9 +102,9 @@ def cut_off(path: Path, container: str) -> str | None:
 
 
 def _segment_end(head: bytes) -> int:
-    """The end of a Matroska file's segment as the file says it; 0 where it does not."""
+    """The end of a Matroska file's segment according to its header; 0 if unknown."""
     offset = 0
-    for _ in range(4):  # the EBML header, perhaps something void, then the segment
+    for _ in range(4):  # the EBML header, perhaps a void element, then the segment
         header = read_element_header(head[offset : offset + 12])
         if header is None:
             return 0
@@ -116,12 +116,12 @@ def _segment_end(head: bytes) -> int:
 
 
 def _repeats_sync(head: bytes, packet: int) -> bool:
-    begin = packet - 188 if packet == 192 else 0  # M2TS: four bytes of time stand before
+    begin = packet - 188 if packet == 192 else 0  # M2TS: four bytes of timestamp come first
     return len(head) >= 4 * packet and all(head[begin + n * packet] == 0x47 for n in range(4))
 
 
 def _ends_with_tag(file: IO[bytes], size: int, tail: bytes) -> bool:
-    """FLV (Adobe, "Video File Format Specification" 10.1, annex E): each tag is followed by its length."""
+    """True if an FLV ends with a complete tag: each is followed by its length (Adobe's specification 10.1, annex E)."""
     length = int.from_bytes(tail[-4:], "big")
     if not 11 <= length <= size - 4:
         return False
@@ -134,7 +134,7 @@ def _is_text(head: bytes) -> bool:
     try:
         text = head.decode("utf-8", errors="strict")
     except UnicodeDecodeError as error:
-        if error.start < len(head) - 4:  # not merely a character cut at the end
+        if error.start < len(head) - 4:  # more than a character cut at the end
             return False
         text = head[: error.start].decode("utf-8")
     return all(character.isprintable() or character in "\r\n\t\f" for character in text)
@@ -143,43 +143,44 @@ def _is_text(head: bytes) -> bool:
 ONE_PICTURE_A_PACKET = frozenset(
     {"h264", "hevc", "vp9", "av1", "libdav1d", "prores", "dnxhd", "mjpeg", "ffv1"}
 )
-"""Decoders of progressive video that give one picture for every packet: what did not come was lost.
+"""Decoders of progressive video that output one picture for every packet, so that a missing picture was lost.
 
-VP8 and MPEG-4 have packets that show nothing, and the fields of interlaced video may come in a packet each.
+VP8 and MPEG-4 have packets that show no picture, and interlaced video may have one field per packet.
 """
 _PLACEHOLDER_FRAMES = 1 << 30
-"""What FFmpeg writes into an AVI's header where it cannot go back to count: into a pipe."""
+"""Frame count that FFmpeg writes into an AVI's header if it cannot seek back, as in a pipe."""
 _GAP_FRAMES, _GAP_SHARE = 4, 0.5
-"""A jump in time counts from so many frames on, where this share of the bytes that such a time takes is jumped, too."""
+"""A jump in time counts as a gap from this many frames on, if the skipped bytes are this share of what that time
+usually takes."""
 _DEFAULT_FRAME_RATE = Fraction(25)
-_MAX_SANE_FRAME_RATE = 1000  # some demuxers report their clock (90000) when they know no rate
+_MAX_SANE_FRAME_RATE = 1000  # some demuxers report their clock (90000) if they know no rate
 
 
 class DamageCounter:
-    """Counts frames that could not be decoded, and stops reading if there are too many.
+    """Counts frames that could not be decoded, and raises when there are too many.
 
     Args:
-        path: Named in the error.
-        limit: Damaged packets or pictures that are tolerated.
+        path: Name of the file for the error.
+        limit: Maximum number of damaged packets and pictures.
     """
 
     def __init__(self, path: Path, *, limit: int) -> None:
         self._path = path
         self._limit = limit
         self.count = 0
-        """Packets and pictures that were left out."""
+        """Number of packets and pictures left out."""
         self.decoded = 0
-        """Pictures that came out whole."""
+        """Number of complete pictures."""
 
     def start_over(self) -> None:
-        """Count from 0 again."""
+        """Reset the counts."""
         self.count = self.decoded = 0
 
     def add(self, cause: BaseException | None = None, *, count: int = 1) -> None:
-        """Count what was left out.
+        """Count packets or pictures that were left out.
 
         Raises:
-            CorruptInputError: The limit is passed.
+            CorruptInputError: The limit is exceeded.
         """
         self.count += count
         if self.count > self._limit:
@@ -193,7 +194,7 @@ class ReadingProgress:
     """Tracks the progress of one pass over the packets.
 
     Args:
-        from_start: The run began with the video's first packet.
+        from_start: True if reading began with the video's first packet.
     """
 
     def __init__(self, *, from_start: bool) -> None:
@@ -203,11 +204,11 @@ class ReadingProgress:
         self.keyframe_seen = False
         self.end_pts: int | None = None
         self.time_count = 0
-        """Packets that had a time, and not that of the one before."""
+        """Number of packets with a time that differs from the previous packet's."""
         self._last_pts: int | None = None
 
     def came(self, packet: Packet[VideoStream]) -> None:
-        """Count a packet."""
+        """Count a packet that was read."""
         self.packets += 1
         self.keyframe_seen |= packet.is_keyframe
         if packet.pts is not None and packet.pts != self._last_pts:
@@ -215,12 +216,12 @@ class ReadingProgress:
             self._last_pts = packet.pts
 
     def shown(self, pts: int | None, duration: int) -> None:
-        """Count a picture."""
+        """Count a picture that is shown."""
         self.pictures += 1
         self.passed(pts, duration)
 
     def passed(self, pts: int | None, duration: int) -> None:
-        """Note the end of a complete picture that is not shown."""
+        """Record the end of a complete picture that is not shown."""
         if pts is not None:
             self.end_pts = max(self.end_pts or pts, pts + duration)
 
@@ -228,19 +229,19 @@ class ReadingProgress:
 class MissingPictures:
     """Detects pictures that a decoder received but did not output, with or without an error.
 
-    Pictures come out in the order in which they are shown: where one comes and an earlier one has not, that is lost.
-    Where the packets' times jump back, how many came is all that tells, at the end.
+    Pictures arrive in presentation order: if one arrives before an earlier one, the earlier one is lost. If the
+    packets' times jump back, only the total number tells, at the end.
 
     Args:
-        is_exact: Every packet shows one picture. False counts nothing.
-        from_start: The first packet is the video's, and can be decoded: else pictures count from a keyframe on.
-        may_begin_late: A recording of a broadcast, which begins anywhere: what it lacks before its first picture is no
-            damage, unless it begins with a keyframe.
+        is_exact: True if every packet shows one picture. False counts nothing.
+        from_start: True if the first packet is the video's and can be decoded; else counting starts at a keyframe.
+        may_begin_late: True for a recording of a broadcast, which may begin anywhere: pictures missing before its
+            first one are not damage, unless it begins with a keyframe.
     """
 
     def __init__(self, *, is_exact: bool, from_start: bool, may_begin_late: bool) -> None:
         self.is_exact = is_exact
-        """False where packets do not tell pictures apart: fields, packets without times, times that jump back."""
+        """False if packets do not map to pictures: fields, packets without times, times that jump back."""
         self.cause: Exception | None = None
         """The decoder's last error."""
         self._from_start = from_start
@@ -255,23 +256,25 @@ class MissingPictures:
 
     @property
     def counts(self) -> bool:
-        """True where what does not come is counted: as soon as a later picture comes, or at the end."""
+        """True if missing pictures are counted: when a later picture arrives, or at the end."""
         return self.is_exact or self._shows_all
 
     @property
     def has_failed(self) -> bool:
-        """True where the decoder complained of a video that it was given whole."""
+        """True if the decoder reported an error for a video that it was given from the start."""
         return self.cause is not None and self._from_start
 
     def sent(self, packet: Packet[VideoStream]) -> None:
-        """A packet goes to the decoder."""
+        """Record a packet that goes to the decoder."""
         pts, latest = packet.pts, self._latest
         if packet.is_keyframe:
             if latest is None:
-                self._may_begin_late = False  # with a whole one: FFmpeg passes over the rest of a cut packet
+                self._may_begin_late = (
+                    False  # it begins with a whole keyframe: FFmpeg skips the rest of a cut packet
+                )
             self._latest_before_keyframe = latest
-        # What precedes a keyframe in the file is shown before it, and before the pictures that follow it. Decoding
-        # times would not tell: where a container has none, FFmpeg derives them from a header that may be damaged.
+        # Pictures before a keyframe in the file are shown before it and before those that follow it. Decoding times
+        # are no help: if a container has none, FFmpeg derives them from a header that may be damaged.
         floor = self._latest_before_keyframe
         self._owed += not packet.is_discard
         if pts is None or (floor is not None and pts <= floor):
@@ -280,16 +283,16 @@ class MissingPictures:
             self._begin = pts
         if pts is not None:
             self._latest = pts if latest is None else max(latest, pts)
-        # Pictures shown before the keyframe that reading began with lack their references, and may not be shown.
+        # Pictures shown before the first keyframe that was read lack their references, and may never be output.
         if not self.is_exact or pts is None or self._begin is None or packet.is_discard:
             return
         if pts >= self._begin:
             heappush(self._awaited, pts)
 
     def before(self, picture: av.VideoFrame) -> int:
-        """A picture came out, whole or not: how many before it did not; one less where it had been given up itself.
+        """Record a picture, complete or not; returns the number of lost pictures before it.
 
-        Behind damage pictures may come out of order.
+        After damage, pictures may arrive out of order: one that was counted as lost is subtracted.
         """
         pts = picture.pts
         self._owed -= 1
@@ -312,7 +315,7 @@ class MissingPictures:
         return lost
 
     def at_end(self) -> int:
-        """Count the pictures that did not come although the decoder has given out everything."""
+        """Count the pictures that are still missing after the decoder was flushed."""
         lost, self._awaited = len(self._awaited), []
         if not self.is_exact and self._shows_all:
             lost = max(self._owed, 0)
@@ -325,10 +328,11 @@ class MissingPictures:
 class BrokenGroups:
     """Detects pictures that depend on a damaged or lost keyframe, which decoders do not report.
 
-    They are told by their times, in the order in which they are shown.
+    Pictures are assigned to keyframes by time, in presentation order.
 
     Args:
-        has_begun: A keyframe came whole before: otherwise what precedes the first may begin in the middle of a group.
+        has_begun: True if a complete keyframe came before; otherwise pictures before the first may belong to a cut
+            group.
     """
 
     def __init__(self, *, has_begun: bool = False) -> None:
@@ -338,12 +342,12 @@ class BrokenGroups:
         self._has_begun = has_begun
 
     def sent(self, packet: Packet[VideoStream]) -> None:
-        """A packet goes to the decoder."""
+        """Record a packet that goes to the decoder."""
         if packet.is_keyframe and packet.pts is not None and not packet.is_discard:
             heappush(self._keyframes, packet.pts)
 
     def hold(self, picture: av.VideoFrame) -> bool:
-        """A picture came out: True when its keyframe did not, or not whole. Behind damage some come out of order."""
+        """Record a picture; True if its keyframe is missing or damaged. After damage, some arrive out of order."""
         pts = picture.pts
         if pts is None:
             return False
@@ -360,13 +364,13 @@ class BrokenGroups:
 
 
 class DataGaps:
-    """Detects unreadable parts of a video, which containers without an index skip silently.
+    """Detects unreadable parts of a video, which demuxers of containers without an index skip silently.
 
-    Its packets then jump in time, and in the file, too: by as many bytes as that time would hold. Where only the time
-    jumps, the video pauses.
+    There the packets jump in time and also in the file, by about the bytes that this time usually takes. If only the
+    time jumps, the video pauses.
 
     Args:
-        frame_rate: Frames a second.
+        frame_rate: Frames per second.
         time_base: The time base of the video's packets.
     """
 
@@ -379,7 +383,7 @@ class DataGaps:
         self._unread = 0.0
 
     def passed(self, packet: Packet[Any]) -> None:
-        """Note that a packet was read; bytes before it that belong to no packet were skipped."""
+        """Record a packet that was read; bytes before it that belong to no packet were skipped."""
         if packet.pos is None or packet.pos < 0:
             return
         if self._begin is None:
@@ -401,8 +405,8 @@ class DataGaps:
         self._last_dts = packet.dts
         if seen_ticks <= 0:
             return 0
-        # Times may go on for a while behind such a part, wrongly, until the container names one again. Up to half of a
-        # video's bytes may be in no packet without harm: headers, stuffing, discarded streams.
+        # After such a part, times may wrongly continue for a while until the container gives a new one. Up to half of
+        # a video's bytes may be outside packets without harm: headers, stuffing, discarded streams.
         usual_bytes = (read_to_before - self._begin - unread_before) / seen_ticks * ticks
         self._unread -= _GAP_SHARE * usual_bytes
         is_lost = ticks > _GAP_FRAMES * self._interval and self._unread > 0
@@ -419,25 +423,26 @@ def check_end(
     failure: Exception | None,
     missing: MissingPictures | None = None,
 ) -> None:
-    """Compare what was read with the header, and count what is missing without an error.
+    """Compare what was read with the header, and count pictures that are missing without an error.
 
-    MP4 and MOV list where each packet lies: one beyond the end of the file means a truncated file. They and AVI list
-    their packets, so fewer than promised, by more than 1 % and 2 packets (headers are off by that much in healthy
-    files), mean the same. Fragmented MP4 counts nothing in advance; its last box must be whole, as must be the last
-    piece of Matroska, AVI, FLV, GIF and MPEG-TS. Matroska, and AVI after a seek, compare the end of the last picture
-    with the duration in the same way, with at least 0.5 s of tolerance. Where nothing seems to be missing and the
-    file's structure breaks, or the decoder complained, something is, and nobody knows how much: that counts as one.
+    MP4 and MOV list the position of each packet: one beyond the end of the file means that the file is truncated.
+    They and AVI also list all packets; fewer than listed, by more than 1 % and 2 packets (headers of intact files are
+    off by that much), mean the same. Fragmented MP4 gives no counts in advance; its last box must be complete, as
+    must be the last piece of Matroska, AVI, FLV, GIF and MPEG-TS. Matroska, and AVI after a seek, compare the end of
+    the last picture with the duration in the same way, with a tolerance of at least 0.5 s. If nothing seems to be
+    missing, but the file's structure is broken or the decoder reported an error, an unknown amount is missing, which
+    counts as one.
 
     Args:
         video: The video, still open.
-        progress: How far the reading came.
-        damage: Goes on counting.
-        failure: What stopped the reading before the end; None when nothing did.
-        missing: What the decoder still owes; None where that has been counted.
+        progress: Progress of the reading.
+        damage: The counter to continue.
+        failure: The error that stopped the reading before the end; None without one.
+        missing: Detects pictures that the decoder still owes; None if that was already counted.
 
     Raises:
-        CorruptInputError: The file is shorter than it promises, or could not be read to its end, or the damage limit
-            is passed.
+        CorruptInputError: The file is shorter than its header says, could not be read to its end, or exceeds the
+            damage limit.
     """
     problem = _shortfall(video, progress, damage.decoded)
     if problem is not None or failure is not None:
@@ -448,7 +453,7 @@ def check_end(
         damage.add(missing.cause, count=lost)
     if not progress.from_start:
         return
-    with suppress(FileNotFoundError):  # removed meanwhile, and read to its end all the same
+    with suppress(FileNotFoundError):  # the file was removed meanwhile, but read to its end
         if lost := left_out_of_table(video)[1] or _passed_over(video, progress):
             damage.add(count=lost)
         if damage.count:
@@ -486,9 +491,9 @@ def frame_rate_of(stream: VideoStream) -> Fraction:
 
 
 def left_out_of_table(video: OpenedVideo) -> tuple[int, int]:
-    """Samples of an MP4 that are not shown: as its edit list wants, and although it shows all there is.
+    """Numbers of an MP4's samples that are not shown: because of its edit list, and because a table is wrong.
 
-    Of the latter a table is wrong: of times, of sizes.
+    In the latter case the edit list shows everything, so a table of times or sizes must be wrong.
     """
     stream = video.stream
     if "mp4" not in video.container.format.name or not stream.frames:
@@ -523,12 +528,12 @@ def _shortfall(video: OpenedVideo, progress: ReadingProgress, decoded: int) -> s
 
 
 def _early_end(stream: VideoStream, progress: ReadingProgress, decoded: int) -> str | None:
-    """Compare the end of the last picture with the promised duration."""
+    """Compare the end of the last picture with the header's duration."""
     promised_end = promised_end_seconds(stream)
     time_base = fraction_or_none(stream.time_base)
     if promised_end is None or progress.end_pts is None or time_base is None:
         return None
-    # The tag of Matroska is a length or an end, as the writer has it: they differ in videos that do not begin at 0.
+    # Matroska's tag is a length or an end time, depending on the writer: these differ if a video does not begin at 0.
     begin = min(stream.start_time or 0, 0) if stream.duration is None else stream.start_time or 0
     end = float((progress.end_pts - begin) * time_base)
     if promised_end - end <= max(0.5, promised_end / 100, 3 / float(frame_rate_of(stream))):
@@ -540,31 +545,31 @@ def _early_end(stream: VideoStream, progress: ReadingProgress, decoded: int) -> 
 
 
 def _packets_beyond_end(video: OpenedVideo) -> int:
-    """Packets that the index of an MP4 or MOV puts, wholly or partly, after the last byte of the file."""
+    """Number of packets that the index of an MP4 or MOV places, at least partly, after the end of the file."""
     if "mp4" not in video.container.format.name or not video.stream.frames:
         return 0
     return sum(entry.pos + entry.size > video.byte_count for entry in video.stream.index_entries)
 
 
 def _promised_packets(video: OpenedVideo) -> int | None:
-    """The packets that an index lists; one that reading makes up lists no more than come."""
+    """The number of packets in the index; an index that FFmpeg builds while reading lists no more than were read."""
     listed, container = len(video.stream.index_entries), video.container.format.name
     if "mp4" in container:
-        # An edit list leaves samples out that the sample table counts; the index, complete from the moov box
-        # on, is what will be demuxed.
+        # An edit list may leave out samples of the sample table; the index, complete once moov is read, lists those
+        # to be demuxed.
         return min(video.stream.frames, listed) or None
-    # The header of an AVI counts chunks without content, too: frames that were dropped on purpose.
+    # An AVI's header also counts empty chunks: frames that were dropped on purpose.
     return listed or None if container == "avi" else promised_frames(video.stream)
 
 
 def _passed_over(video: OpenedVideo, progress: ReadingProgress) -> int:
-    """Packets that the index of an AVI lists and that did not come."""
+    """Number of packets in an AVI's index that were not read."""
     listed = _promised_packets(video) if video.container.format.name == "avi" else None
     return max((listed or 0) - progress.packets, 0)
 
 
 def _parse_duration(tag: str) -> float | None:
-    """Seconds of Matroska's ``HH:MM:SS.nnnnnnnnn``."""
+    """Parse Matroska's ``HH:MM:SS.nnnnnnnnn`` into seconds."""
     match = re.fullmatch(r"(\d+):(\d\d):(\d\d(?:\.\d+)?)", tag.strip())
     if match is None:
         return None

@@ -25,19 +25,19 @@ VIDEO_SUFFIXES = frozenset(
         ".mp4", ".mpeg", ".mpg", ".mts", ".mxf", ".nut", ".ogv", ".qt", ".ts", ".vob", ".webm", ".wmv", ".y4m",
     }
 )  # fmt: skip
-"""Suffixes, in lower case, by which a folder's videos are known. A file that is named itself may have any."""
+"""Suffixes, in lower case, by which videos in a folder are found. A file that is named directly may have any suffix."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundVideo:
-    """One input, and its place among the given names."""
+    """An input, and its path relative to the folder that was given."""
 
     path: Path
-    """To open: a video file, an image, a folder of images or an image pattern."""
+    """Path to open: a video file, an image, a folder of images or an image pattern."""
     relative_path: Path
-    """Below the folder that was named, for mirroring its tree in the output; the bare name otherwise."""
+    """Path below the given folder, to mirror its tree in the output; otherwise the bare name."""
     is_named: bool = True
-    """False when it was found in a folder, or by a glob, which may find more the next time."""
+    """False if it was found in a folder or by a glob, which may find more the next time."""
 
 
 def find_videos(
@@ -45,19 +45,19 @@ def find_videos(
 ) -> list[FoundVideo]:
     """List the videos of the inputs, each once, in the given order and naturally sorted within folders.
 
-    A file is taken whatever its name; opening it will tell. A folder gives its videos by suffix, without hidden
-    ones, and its images: those of one numbered sequence and one size are a video, others are taken one by one. A glob
-    gives what it matches: folders and files as above, images as one sequence. A printf pattern (``img_%04d.png``) is an
+    A file is accepted whatever its name; opening it will tell. A folder yields its visible videos, by suffix, and its
+    images: those that form a numbered sequence of one size are one video, all others are single inputs. A glob yields
+    what it matches: folders and files as above, images as one sequence. A printf pattern (``img_%04d.png``) is an
     image sequence.
 
     Args:
         inputs: Paths, globs (``*``, ``?``, ``[...]``, ``**``) and image patterns.
-        recursive: Descend into folders of folders.
-        exclude: A folder that is left out where it lies below a folder or a glob that is searched: the output's, so
-            that results are not taken for inputs the next time. What is named in it, or is it, is searched.
+        recursive: Search subfolders, too.
+        exclude: A folder to skip if it lies below a folder or glob that is searched: the output's, so that results
+            are not taken as inputs the next time. An input inside it, or the folder itself as an input, is searched.
 
     Raises:
-        InputError: An input does not exist, or gives no video; the message names it.
+        InputError: An input does not exist or has no video; the message names it.
     """
     found: dict[Path, FoundVideo] = {}
     for name in inputs:
@@ -66,8 +66,8 @@ def find_videos(
         if not videos:
             where = "and below it" if recursive else "itself; --recursive looks further down"
             raise InputError(f"{name}: no videos found in the folder {where}")
-        # By any way to its folder, of which a ** finds forty where a link leads back up, it is named by the shortest. A
-        # link beside a video has a name of its own, and so an output of its own.
+        # A video reached through several folders (with a link to a parent, ** finds forty) is listed once, under the
+        # shortest path. A link beside a video has its own name, and so its own output.
         places = [video.path.parent.resolve() / video.path.name for video in videos]
         shortest: dict[Path, int] = {}
         for place, video in zip(places, videos, strict=True):
@@ -82,7 +82,7 @@ def find_videos(
 
 
 def folders_left_out(folder: Path, *, exclude: Path | None = None) -> list[Path]:
-    """Subfolders in which ``find_videos`` would find something if it were recursive.
+    """Subfolders in which ``find_videos`` would find videos if it were recursive.
 
     Args:
         folder: The folder that was searched.
@@ -154,14 +154,14 @@ def _videos_of(folder: Path, *, recursive: bool, exclude: Path | None) -> Iterat
 
 
 _COVERS = frozenset({"albumart", "cover", "folder", "poster", "thumb", "thumbnail"})
-"""Pictures that libraries of videos keep beside them."""
+"""Pictures that media libraries keep beside videos."""
 _NUMBERED = re.compile(r"(.*?)(\d+)", re.DOTALL)
 _PICTURES_LOOKED_AT = 16
 
 
 def _sequences_of(pictures: Sequence[Path]) -> list[list[Path]]:
-    """The pictures of a folder that make videos: names that differ in their number alone, and one size."""
-    if len(pictures) == 1:  # a number is how we name that of a video of one frame
+    """The pictures of a folder that form videos: names that differ only in their number, and one size."""
+    if len(pictures) == 1:  # a video of one frame is written as a single numbered picture
         return [list(pictures)] if pictures[0].stem.isdigit() else []
     alike: dict[tuple[str, str], list[Path]] = {}
     names: dict[str, list[str]] = {}
@@ -177,7 +177,7 @@ def _sequences_of(pictures: Sequence[Path]) -> list[list[Path]]:
 
 
 def _beginning_with(names: Sequence[str], prefix: str) -> int:
-    """Count the sorted names that ``_pattern_of`` would find: those that continue with a digit."""
+    """Count the sorted names that ``_pattern_of`` would match: those that continue with a digit."""
     return bisect_left(names, f"{prefix}:") - bisect_left(names, f"{prefix}0")  # a colon follows 9
 
 
@@ -198,11 +198,11 @@ def _size_of(picture: Path) -> tuple[int, int] | None:
             stream = container.streams.video[0]
             return stream.width, stream.height
     except (av.FFmpegError, OSError, IndexError):
-        return None  # opening it says why
+        return None  # opening it reports the error
 
 
 def _pattern_of(pictures: Sequence[Path]) -> Path:
-    """A glob that matches the pictures of a sequence alone, beside other files of their folder."""
+    """A glob that matches only the pictures of a sequence, among other files of their folder."""
     first = pictures[0]
     return first.with_name(f"{glob.escape(_prefix_of(first))}[0-9]*{first.suffix}")
 
@@ -230,7 +230,7 @@ def _matches_of(pattern: Path, *, recursive: bool, exclude: Path | None) -> Iter
 
 
 def _below(searched: Path, exclude: Path | None) -> Path | None:
-    """The folder to leave out, resolved; None when it is what is searched, or lies elsewhere."""
+    """The folder to skip, resolved; None if it is itself searched, or lies elsewhere."""
     if exclude is None:
         return None
     inside, root = exclude.resolve(), searched.resolve()
@@ -238,12 +238,12 @@ def _below(searched: Path, exclude: Path | None) -> Path | None:
 
 
 def _is_in(path: Path, folder: Path | None) -> bool:
-    # Where it stands counts, not what a link in it points to.
+    # The location of the path counts, not the target of a link.
     return folder is not None and (path.parent.resolve() / path.name).is_relative_to(folder)
 
 
 def _fixed_part(pattern: Path) -> Path:
-    """The folders of a glob up to the first part with a wildcard."""
+    """The folders of a glob, up to the first part with a wildcard."""
     fixed = Path(pattern.anchor)
     for part in pattern.parts[1:-1] if pattern.anchor else pattern.parts[:-1]:
         if glob.has_magic(part):
@@ -253,7 +253,7 @@ def _fixed_part(pattern: Path) -> Path:
 
 
 def _is_video(path: Path, *, below: Path) -> bool:
-    """By name alone; a folder inside the tree that is hidden hides what it holds. Unfinished files end in ``.part``."""
+    """By name alone; files in hidden folders below ``below`` do not count. Unfinished files end in ``.part``."""
     return path.suffix.lower() in VIDEO_SUFFIXES and not _is_hidden(path, below=below) and path.is_file()
 
 

@@ -1,14 +1,14 @@
-"""The keyframes of a video, from its container's index, and segments between them.
+"""The keyframes of a video, from its container's index, and segments that begin at keyframes.
 
-A video is cut into segments that decode on their own. A segment begins with the packet of a keyframe and ends before
-that of another. It *owns* the pictures that are shown from its own keyframe on and before the next segment's::
+A video is divided into segments that are decoded independently. A segment begins with a keyframe's packet and ends
+before the packet of another keyframe. It *owns* the pictures shown from its own keyframe up to the next segment's::
 
     decode order   I0 P2 P4   I7 b5 b6 P9 P11   I14 ...
     shown          0  2  4    7  5  6  9  11    14
     owned by       segment 0: shown 0 to 6      segment 1: shown 7 to 13
 
 ``b5`` and ``b6`` are leading pictures of an open GOP: their packets follow the keyframe ``I7``, but they are shown
-before it, and refer to pictures from before it too. So segment 0 decodes on into segment 1 until it has them, and
+before it and also refer to earlier pictures. So segment 0 continues to decode into segment 1 until it has them, and
 segment 1, which cannot decode them, drops them. In closed GOPs nothing is decoded twice.
 """
 
@@ -28,7 +28,7 @@ from vitascope.media.reading.container import ContainerSource, Decoding
 from vitascope.media.reading.source import LONGEST_PAUSE_SECONDS
 
 Stamp = Literal["dts", "pts"]
-"""Which time of a packet a container's index lists."""
+"""The kind of timestamp in a container's index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +36,15 @@ class FilmIndex:
     """The keyframes of a video, or why they are unknown without reading it."""
 
     keyframes: tuple[int, ...] = ()
-    """Time stamps in ticks of the video's time base, growing; empty when there is no index of use."""
+    """Timestamps in ticks of the video's time base, increasing; empty without a usable index."""
     stamp: Stamp = "dts"
-    """Which time of a keyframe's packet that is."""
+    """The kind of these timestamps."""
     why_none: str | None = None
-    """Why the video cannot be cut exactly; None when it can."""
+    """Why the video cannot be divided exactly; None if it can."""
 
     @classmethod
     def of(cls, keyframes: Sequence[int], stamp: Stamp = "dts") -> Self:
-        """The index of keyframes in the order of the file, or why it cannot be used."""
+        """The index for keyframes in file order, or why it cannot be used."""
         if not keyframes:
             return cls(stamp=stamp, why_none="its index lists no keyframes")
         if any(later <= earlier for earlier, later in pairwise(keyframes)):
@@ -53,10 +53,10 @@ class FilmIndex:
 
 
 def read_film_index(path: Path) -> FilmIndex:
-    """List the keyframes of a video. Decodes nothing.
+    """List the keyframes of a video, without decoding.
 
     Raises:
-        InputError: The file cannot be opened or holds no video.
+        InputError: The file cannot be opened, or has no video.
     """
     source = ContainerSource(path, decoding=Decoding(threads=1), max_corrupt_frames=0)
     try:
@@ -76,10 +76,10 @@ def index_of(headers: ContainerSource) -> FilmIndex:
     elif "matroska" in facts.container:
         stamp = "pts"
         with suppress(av.FFmpegError, OSError):
-            video.container.seek(0)  # reads the cues, which Matroska keeps for when they are needed
+            video.container.seek(0)  # loads the cues, which Matroska reads only on demand
     else:
         return FilmIndex(why_none=f"{facts.container} has no index of its keyframes")
-    # Entries point into the container: copy what is needed while it is open.
+    # Entries point into the container, so copy them while it is open.
     entries = [(entry.timestamp, entry.is_keyframe) for entry in stream.index_entries]
     pause = LONGEST_PAUSE_SECONDS / facts.time_base
     if any(later[0] - earlier[0] > pause for earlier, later in pairwise(entries)):
@@ -96,37 +96,37 @@ class Segment:
     number: int
     """Position in the video, from 0."""
     start: int
-    """Stamp of the keyframe that it begins with."""
+    """Timestamp of its first keyframe."""
     end: int | None
-    """Stamp of the keyframe that the next segment begins with; None for the last."""
+    """Timestamp of the next segment's keyframe; None for the last segment."""
 
 
 @dataclass(frozen=True, slots=True)
 class GopPlan:
-    """The segments of a video, in order and without gaps, or why it stays whole."""
+    """The segments of a video, in order and without gaps, or why it is not divided."""
 
     segments: tuple[Segment, ...] = ()
-    """At least two; empty when the video stays whole."""
+    """At least two; empty if the video is not divided."""
     stamp: Stamp = "dts"
-    """Which time of a packet their stamps are."""
+    """The kind of the segments' timestamps."""
     why_whole: str | None = None
-    """Why it cannot be cut; None when it can."""
+    """Why the video is not divided; None if it is."""
 
     def segment_at(self, stamp: int) -> int:
-        """Number of the segment that a stamp lies in; 0 for what lies before the first."""
+        """Number of the segment that contains a timestamp; 0 for one before the first."""
         return max(bisect_right(self.segments, stamp, key=lambda segment: segment.start) - 1, 0)
 
 
 def plan_segments(index: FilmIndex, *, min_ticks: int = 1) -> GopPlan:
-    """Cut a video at its keyframes.
+    """Divide a video at its keyframes.
 
     Args:
-        index: The video's.
-        min_ticks: The least distance between the starts of two segments. Videos of keyframes alone would be cut at
-            every picture otherwise, and every cut costs a seek.
+        index: The video's index.
+        min_ticks: Minimum distance between the starts of two segments. Each segment costs a seek, so a video of
+            keyframes alone must not be divided at every picture.
 
     Returns:
-        Segments of which the first is the first keyframe's, or no segments and the reason.
+        Segments that begin with the first keyframe, or no segments and the reason.
     """
     if index.why_none is not None:
         return GopPlan(why_whole=index.why_none)

@@ -29,20 +29,20 @@ IMAGE_SUFFIXES = frozenset(
         ".ppm", ".tga", ".tif", ".tiff", ".webp",
     }
 )  # fmt: skip
-"""Suffixes, in lower case, that make a file part of an image sequence."""
+"""Suffixes, in lower case, of files that can belong to an image sequence."""
 
 _PRINTF_NUMBER = re.compile(r"%(0?\d*)d")
 
 
 def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
-    """Sorts ``img2`` before ``img10``: runs of digits compare as numbers, the rest without case.
+    """Sort key that puts ``img2`` before ``img10``: digits compare as numbers, the rest without case.
 
     Args:
         name: A file name or a path.
     """
     parts = re.split(r"(\d+)", name)
     keys = ((0, int(part), "") if part.isdecimal() else (1, 0, part.casefold()) for part in parts if part)
-    # The name itself last, so that "a1" and "A01" have one order wherever they come from.
+    # The name itself comes last, so that "a1" and "A01" have a fixed order.
     return (*keys, (2, 0, name))
 
 
@@ -84,17 +84,17 @@ def find_images(source: Path) -> list[Path] | None:
 class ImageSource:
     """Image files as a video of constant frame rate: image n has pts n, in a time base of one frame.
 
-    Each file is opened by itself, so numbers may have gaps and formats may be mixed; the reader insists on one size.
-    An unreadable file is skipped and counted, and its moment stays empty: the others keep their time.
+    Each file is opened separately, so numbers may have gaps and formats may be mixed; the reader requires a single
+    size. An unreadable file is skipped and counted, and its time stays empty, so that the others keep theirs.
 
     Args:
-        path: What the user named; it stands in messages and in ``VideoInfo.path``.
+        path: The path that the user gave, for messages and ``VideoInfo.path``.
         files: The images in order, at least one.
         frame_rate: Images a second.
-        max_corrupt_frames: Unreadable images that are tolerated.
+        max_corrupt_frames: Maximum number of unreadable images.
 
     Raises:
-        InputError: The first readable header could not be found in any file.
+        InputError: No file has a readable header.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ def picture_size(path: Path) -> tuple[int, int] | None:
     """(width, height) of the picture in a file by its header, without decoding it.
 
     Returns:
-        None where FFmpeg does not know the format; (0, 0) where the header is damaged.
+        The size; None if FFmpeg does not know the format; (0, 0) if the header is damaged.
 
     Raises:
         OSError: The file cannot be read.
@@ -152,7 +152,7 @@ def picture_size(path: Path) -> tuple[int, int] | None:
     try:
         with open_container(path) as container:
             stream = next(iter(container.streams.video), None)
-            # PyAV's stubs do not say that a stream of an unknown codec, as of SVG, has no context.
+            # PyAV's stubs do not say that a stream of an unknown codec, such as SVG's, has no context.
             if stream is not None and cast("object", stream.codec_context) is None:
                 return None
             size = (0, 0) if stream is None else (stream.width, stream.height)
@@ -162,7 +162,7 @@ def picture_size(path: Path) -> tuple[int, int] | None:
 
 
 def is_still_image(path: Path) -> bool:
-    """True for a file with a single picture, by its content: a GIF or an animated PNG is a video.
+    """True for a file with a single picture, judged by its content: a GIF or an animated PNG is a video.
 
     Raises:
         InputError: It cannot be opened.
@@ -180,7 +180,7 @@ def is_image(path: Path) -> bool:
 
 
 def _match_printf(source: Path) -> list[Path]:
-    """Files whose name the pattern could have printed; ``%04d`` prints at least 4 digits."""
+    """Files whose names the pattern could have printed; ``%04d`` prints at least 4 digits."""
     number = _PRINTF_NUMBER.search(source.name)
     if number is None or not source.parent.is_dir():
         return []
@@ -204,15 +204,15 @@ def _codec_of(files: list[Path]) -> str:
 
 
 def refuse_by_header(file: Path) -> None:
-    """Refuse a picture of which its header says that FFmpeg cannot decode it.
+    """Refuse a picture whose header shows that FFmpeg cannot decode it.
 
     Raises:
-        InputError: It has too many pixels, and the message says how many there may be; or it is a WebP that moves.
+        InputError: It has too many pixels, and the message gives the limit; or it is an animated WebP.
     """
     try:
         size = declared_size(file)
         moves = _is_animated_webp(file)
-    except OSError:  # opening it says so
+    except OSError:  # opening it reports the error
         return
     if moves:
         raise InputError(
@@ -226,7 +226,7 @@ def refuse_by_header(file: Path) -> None:
 
 
 def _is_animated_webp(file: Path) -> bool:
-    """True of a WebP file whose header says that it moves ("WebP Container Specification", Extended File Format)."""
+    """True for an animated WebP file ("WebP Container Specification", Extended File Format)."""
     with file.open("rb") as opened:
         header = opened.read(21)
     is_extended = header[:4] == b"RIFF" and header[8:16] == b"WEBPVP8X"
@@ -234,7 +234,7 @@ def _is_animated_webp(file: Path) -> bool:
 
 
 def _decode_image(file: Path) -> av.VideoFrame:
-    """The first picture of a file.
+    """Decode the first picture of a file.
 
     Raises:
         InputError: It cannot be opened or decoded.
@@ -255,17 +255,17 @@ _UNSPECIFIED = 2  # H.273
 
 
 def _primaries_of_profile(file: Path) -> int:
-    """H.273 ColourPrimaries as ``picture_primaries`` gives them."""
+    """H.273 ColourPrimaries as returned by ``picture_primaries``."""
     with wrap_input_error(file, "read it"), file.open("rb") as opened:
         return picture_primaries(opened.read(_HEAD_BYTES))
 
 
 _MOST_PIXELS, _MARGIN = (1 << 28) - 1, 128
-"""FFmpeg takes so many pixels at most, and counts so many more on each side."""
+"""FFmpeg's maximum number of pixels, and the pixels that it adds on each side."""
 LARGEST_SIDE = isqrt(_MOST_PIXELS) - _MARGIN
 """Side of the largest square, in pixels."""
 _HEAD_BYTES = 1 << 20
-"""Where the size stands behind what others wrote into the file: profiles, a thumbnail."""
+"""Bytes to read: the size may follow profiles or a thumbnail."""
 
 # JPEG (ITU-T T.81, B.1.1.3): frame headers, and markers without a length.
 _FRAME_HEADERS = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
@@ -276,13 +276,13 @@ _WEBP_ANIMATION = 0x02
 
 
 def is_too_large(size: tuple[int, int]) -> bool:
-    """True for a (width, height) that no decoder of FFmpeg's takes."""
+    """True for a (width, height) that no FFmpeg decoder accepts."""
     width, height = size
     return (width + _MARGIN) * (height + _MARGIN) > _MOST_PIXELS
 
 
 def declared_size(path: Path) -> tuple[int, int] | None:
-    """(width, height) as a file's header says: PNG, JPEG, BMP, GIF, WebP, TIFF, and PBM to PPM; None for others.
+    """(width, height) from the header of a PNG, JPEG, BMP, GIF, WebP, TIFF, or PBM to PPM file; None for others.
 
     Raises:
         OSError: The file cannot be read.
@@ -293,7 +293,7 @@ def declared_size(path: Path) -> tuple[int, int] | None:
             try:
                 file.seek(_tiff_directory(head))
                 found = _tiff_values(head, file.read(_HEAD_BYTES))
-            except (struct.error, ValueError, OSError):  # it is cut off, or points nowhere
+            except (struct.error, ValueError, OSError):  # the file is truncated, or an offset is invalid
                 return None
             width, height = found.get(_TIFF_WIDTH), found.get(_TIFF_HEIGHT)
             return None if width is None or height is None else (width, height)
@@ -301,7 +301,7 @@ def declared_size(path: Path) -> tuple[int, int] | None:
         if head.startswith(signature):
             try:
                 return read(head)
-            except (struct.error, IndexError):  # it is cut off
+            except (struct.error, IndexError):  # the file is truncated
                 return None
     return None
 
@@ -329,7 +329,7 @@ def _jpeg(head: bytes) -> tuple[int, int] | None:
 
 def _bmp(head: bytes) -> tuple[int, int] | None:
     width, height = struct.unpack_from("<ii", head, 18)
-    return abs(width), abs(height)  # rows from top to bottom have a negative height
+    return abs(width), abs(height)  # top-down bitmaps have a negative height
 
 
 def _gif(head: bytes) -> tuple[int, int] | None:
@@ -338,7 +338,7 @@ def _gif(head: bytes) -> tuple[int, int] | None:
 
 
 def _webp(head: bytes) -> tuple[int, int] | None:
-    """RFC 9649: lossy, lossless, extended."""
+    """Read a WebP header (RFC 9649): lossy, lossless, extended."""
     kind = head[12:16]
     if kind == b"VP8 ":
         width, height = struct.unpack_from("<HH", head, 26)
@@ -352,20 +352,20 @@ def _webp(head: bytes) -> tuple[int, int] | None:
 
 
 def is_tiff_with_alpha(content: npt.NDArray[np.uint8]) -> bool:
-    """True if a file, uint8 [N], is a TIFF that says of its fourth sample that it is alpha (TIFF 6.0, section 18)."""
+    """True if a file, uint8 [N], is a TIFF whose fourth sample is tagged as alpha (TIFF 6.0, section 18)."""
     if content[:4].tobytes() not in _TIFFS:
         return False
     try:
         values = _tiff_values(content.data, content.data[_tiff_directory(content.data) :])
-    except struct.error:  # it is cut off
+    except struct.error:  # the file is truncated
         return False
     return values.get(_TIFF_EXTRA_SAMPLES) in (1, 2)
 
 
 def _tiff_directory(head: bytes | memoryview) -> int:
-    """Where the first directory begins, often behind the samples.
+    """Offset of the first directory, often after the samples.
 
-    In BigTIFF (https://www.awaresystems.be/imaging/tiff/bigtiff.html) places and numbers take twice the bytes.
+    In BigTIFF (https://www.awaresystems.be/imaging/tiff/bigtiff.html), offsets and counts have twice the size.
     """
     order, is_big = _tiff_kind(head)
     return int(
@@ -374,10 +374,10 @@ def _tiff_directory(head: bytes | memoryview) -> int:
 
 
 def _tiff_values(head: bytes | memoryview, directory: bytes | memoryview) -> dict[int, int]:
-    """The values of a TIFF's directory, by their tags; of those with several the first, if they stand in place.
+    """The values of a TIFF's directory by tag; of several values the first, if they are stored inline.
 
     Raises:
-        struct.error: It is cut off.
+        struct.error: The directory is truncated.
     """
     order, is_big = _tiff_kind(head)
     numbers = struct.Struct(f"{order}Q" if is_big else f"{order}H")
@@ -392,7 +392,7 @@ def _tiff_values(head: bytes | memoryview, directory: bytes | memoryview) -> dic
 
 
 def _tiff_kind(head: bytes | memoryview) -> tuple[str, bool]:
-    """The order of the bytes, as ``struct`` spells it, and whether it is BigTIFF."""
+    """Byte order as ``struct`` spells it, and whether it is BigTIFF."""
     return "<" if bytes(head[:2]) == b"II" else ">", b"+" in bytes(head[2:4])
 
 

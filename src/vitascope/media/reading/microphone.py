@@ -1,7 +1,7 @@
-"""A microphone: a thread reads it through PortAudio, and an unplugged one is waited for.
+"""A microphone: a thread reads it through PortAudio, and an unplugged one is awaited.
 
-python-sounddevice.readthedocs.io, which MediaPipe brings along. The FFmpeg inside PyAV's wheels knows no PulseAudio, no
-PipeWire, and not where a Linux system keeps its settings of ALSA.
+Uses python-sounddevice.readthedocs.io, which MediaPipe depends on. The FFmpeg in PyAV's wheels supports neither
+PulseAudio nor PipeWire, and does not find a Linux system's ALSA settings.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from vitascope.media.reading.sound import OneChannel, finite
 
 _RETRY_SECONDS = 1.0
 _MOST_BLOCKS = 1000
-"""Waiting to be taken: ten seconds; who takes nothing for longer loses the oldest."""
+"""Maximum number of waiting blocks, ten seconds; then the oldest are dropped."""
 _BLOCKS_A_SECOND = 100
 _JOIN_SECONDS = 2.0
 
@@ -34,20 +34,20 @@ class SoundBlock:
     samples: npt.NDArray[np.float32]
     """float32 [n], -1..1."""
     end_seconds: float
-    """When its last sample was captured, on ``time.monotonic``'s clock."""
+    """Capture time of its last sample, on ``time.monotonic``."""
     is_first: bool
-    """True for the first one after the microphone was found, or found again."""
+    """True for the first block after the microphone was opened or reopened."""
 
 
 class SoundCapture(Protocol):
-    """An open microphone, or what stands in for one."""
+    """An open microphone, or a substitute for one."""
 
     def read(self) -> npt.NDArray[np.float32] | None:
         """Wait for the next samples, float32 [n]; None at the end."""
         ...
 
     def close(self) -> None:
-        """Release it."""
+        """Release the microphone."""
         ...
 
 
@@ -71,7 +71,7 @@ class _DeviceCapture:
     def read(self) -> npt.NDArray[np.float32] | None:
         try:
             samples, _ = self._stream.read(self._block)
-        except self._failure:  # it was unplugged
+        except self._failure:  # unplugged
             return None
         frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(finite(samples).T), "fltp", self._layout)
         frame.sample_rate = self._rate
@@ -89,7 +89,7 @@ def open_microphone(name: str, *, sample_rate: int) -> SoundCapture:
 
     Args:
         name: ``mic`` for the system's default one, or ``mic:DEVICE`` with a part of a device's name, or its number.
-        sample_rate: Samples a second to give.
+        sample_rate: Samples per second.
 
     Raises:
         InputError: There is no microphone, or another program uses it.
@@ -108,7 +108,7 @@ def open_microphone(name: str, *, sample_rate: int) -> SoundCapture:
     except (sounddevice.PortAudioError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise InputError(
-            f"{name}: no microphone can be opened ({reason}): it is not there, or another program uses it"
+            f"{name}: no microphone can be opened ({reason}): it does not exist, or another program uses it"
         ) from error
     return _DeviceCapture(sounddevice, stream, rate=rate, channels=channels, sample_rate=sample_rate)
 
@@ -120,7 +120,7 @@ def _require_sounddevice() -> Any:
         raise MissingDependencyError(
             f"a microphone needs sounddevice ({error}); install it with `pip install 'vitascope[voice]'`"
         ) from error
-    except OSError as error:  # its way of saying that the system's library is missing
+    except OSError as error:  # how sounddevice reports that PortAudio is missing
         raise MissingDependencyError(
             "a microphone needs PortAudio, which is a separate package on Linux: apt install libportaudio2"
         ) from error
@@ -128,13 +128,13 @@ def _require_sounddevice() -> Any:
 
 
 class Microphone:
-    """Sound that is read continuously, so that nothing waits in the driver. A context manager.
+    """A microphone that is read continuously, so that the driver's buffer stays empty. A context manager.
 
     Args:
-        open_one: Opens it; called again when it was unplugged. Its first failure is raised by ``__enter__``.
-        ends: What it gives ends for good, as a file does.
-        on_lost: Called from the reading thread: True when it goes and False when it is back.
-        retry_seconds: Between attempts to find it again.
+        open_one: Opens it; called again after it was unplugged. Its first failure is raised by ``__enter__``.
+        ends: True if the source ends for good, as a file does.
+        on_lost: Called from the reading thread with True when it is lost and False when it is back.
+        retry_seconds: Time between attempts to reopen it.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class Microphone:
 
     @property
     def is_over(self) -> bool:
-        """True if everything was taken and nothing more will come."""
+        """True if everything was taken and no more will come."""
         with self._changed:
             return (self._is_over and not self._blocks) or self._is_stopped
 
@@ -181,7 +181,7 @@ class Microphone:
         """Open it and start reading.
 
         Raises:
-            InputError: It cannot be opened.
+            InputError: The microphone cannot be opened.
         """
         capture = self._open_one()
         self._thread = threading.Thread(
@@ -191,7 +191,7 @@ class Microphone:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop reading and give it back; a driver that hangs is left behind."""
+        """Stop reading and release the microphone; a hanging driver is abandoned."""
         self.close()
 
     def close(self) -> None:
@@ -220,7 +220,7 @@ class Microphone:
             self._changed.notify_all()
 
     def _found_again(self) -> SoundCapture | None:
-        """The microphone, once it can be opened again; None when this was closed."""
+        """Wait until the microphone can be reopened; None if this object was closed."""
         self._is_lost = True
         if self._on_lost is not None:
             self._on_lost(True)

@@ -16,7 +16,7 @@ from vitascope.gpu.pipeline.queues import BoundedQueue, Mark, QueueLimits
 from vitascope.media.reading.reader import VideoReader, open_video
 
 _LET_GO_SECONDS = 5.0
-"""For a decoder that reads; one that hangs for longer, on a disk that went away, say, is left behind."""
+"""Time for a busy decoder to end; one that hangs for longer, for example on a disconnected disk, is abandoned."""
 
 Picture = TypeVar("Picture")
 
@@ -25,20 +25,20 @@ class Paced(Closing):
     """Yields items when they are due; items not taken in time are dropped. A context manager.
 
     Args:
-        clock: Seconds that pass evenly.
-        wait: Sleeps.
+        clock: Returns steadily increasing seconds.
+        wait: Sleeps for some seconds.
     """
 
     def __init__(self, clock: Callable[[], float], wait: Callable[[float], object]) -> None:
         self._clock, self._wait = clock, wait
         self._began: float | None = None
         self.captured_count = 0
-        """Pictures that came due, dropped ones included."""
+        """Number of pictures that came due, including dropped ones."""
         self.is_over = False
         """True after the last picture."""
 
     def _comes_due(self, when: float, timeout_seconds: float | None) -> bool:
-        """Wait for a moment; False when it does not come in time."""
+        """Wait for a moment; False if the timeout comes first."""
         ahead = when - self._clock()
         if timeout_seconds is not None and ahead > timeout_seconds:
             self._wait(timeout_seconds)
@@ -55,16 +55,16 @@ class PacedFilm(Paced, ABC, Generic[Picture]):
     """A video played at its own pace; a subclass defines its pictures.
 
     Args:
-        path: A video.
-        start_seconds: Leave out what comes before.
-        end_seconds: Leave out what comes from here on.
-        max_corrupt_frames: Damaged frames that are skipped.
-        prefetch_frames: Frames that a thread decodes ahead; 0 decodes when one is taken.
-        clock: Seconds that pass evenly.
-        wait: Sleeps.
+        path: The video.
+        start_seconds: Leave out frames before this time.
+        end_seconds: Leave out frames from this time on.
+        max_corrupt_frames: Maximum number of damaged frames that are skipped.
+        prefetch_frames: Frames that a thread decodes ahead; 0 decodes on demand.
+        clock: Returns steadily increasing seconds.
+        wait: Sleeps for some seconds.
 
     Raises:
-        InputError: It cannot be read.
+        InputError: The video cannot be read.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class PacedFilm(Paced, ABC, Generic[Picture]):
     ) -> None:
         super().__init__(clock, wait)
         self.part = start_seconds, end_seconds
-        """Start and end in seconds, as they were requested."""
+        """Requested start and end in seconds."""
         self._reader = open_video(
             path,
             start_seconds=start_seconds or None,
@@ -97,23 +97,23 @@ class PacedFilm(Paced, ABC, Generic[Picture]):
         """Wait for the newest frame that is due; None on timeout or at the end.
 
         Raises:
-            InputError: None lies between start and end.
+            InputError: No frame lies between start and end.
         """
         frame = self._due(timeout_seconds)
         return None if frame is None else self._picture_of(frame, self._when(frame))
 
     @abstractmethod
     def _picture_of(self, frame: Frame, captured_seconds: float) -> Picture:
-        """The picture of a frame.
+        """Make the picture of a frame.
 
         Args:
-            frame: In the host's memory.
-            captured_seconds: When it came due.
+            frame: The frame, in host memory.
+            captured_seconds: Time at which it was due.
         """
 
     @abstractmethod
     def _nothing(self) -> InputError:
-        """The error for a start and an end without a frame between them."""
+        """The error for a video without a frame between start and end."""
 
     def _due(self, timeout_seconds: float | None) -> Frame | None:
         following = self._next or self._read()
@@ -126,7 +126,7 @@ class PacedFilm(Paced, ABC, Generic[Picture]):
         if not self._comes_due(self._when(following), timeout_seconds):
             self._next = following
             return None
-        while True:  # what is late falls out
+        while True:  # drops late frames
             self.captured_count += 1
             frame, following = following, self._read()
             if following is None or self._when(following) > self._clock():
@@ -139,7 +139,7 @@ class PacedFilm(Paced, ABC, Generic[Picture]):
         return frame
 
     def _when(self, frame: Frame) -> float:
-        assert self._began is not None  # of the first frame
+        assert self._began is not None  # set with the first frame
         return self._began + frame.pts_seconds - self._first_pts
 
     def close(self) -> None:
@@ -149,7 +149,7 @@ class PacedFilm(Paced, ABC, Generic[Picture]):
 
 
 class _ReadAhead:
-    """The pictures of a reader, some of them ready."""
+    """The pictures of a reader, some decoded ahead."""
 
     def __init__(self, reader: VideoReader, count: int) -> None:
         self._reader = reader
@@ -162,7 +162,7 @@ class _ReadAhead:
         try:
             while (frame := next(self._reader, None)) is not None and self._ready.put(frame):
                 pass
-        except Exception as error:  # raised where the picture is missed
+        except Exception as error:  # raised when the missing picture is requested
             self._failure = error
         self._ready.end()
 
@@ -178,7 +178,7 @@ class _ReadAhead:
         return self
 
     def stop(self) -> bool:
-        """End the thread; False when it hangs."""
+        """End the thread; False if it hangs."""
         self._ready.stop()
         self._thread.join(_LET_GO_SECONDS)
         return not self._thread.is_alive()

@@ -1,4 +1,4 @@
-"""Reads a video as a stream of ``Frame`` objects in native planes, each with its exact time."""
+"""Reads a video as a stream of ``Frame`` objects in native planes, with exact times."""
 
 from __future__ import annotations
 
@@ -40,15 +40,16 @@ from vitascope.media.reading.source import LONGEST_PAUSE_SECONDS, PictureSource,
 from vitascope.media.remote import path_of
 
 DEFAULT_IMAGE_FRAME_RATE = Fraction(25)
-"""Images a second of an image sequence, as FFmpeg assumes."""
+"""Frames per second of an image sequence; FFmpeg's default."""
 _QUARTER_TURNS: tuple[Rotation, ...] = (0, 90, 180, 270)
 _MICROSECOND = Fraction(1, 1_000_000)
 _MOST_OUT_OF_ORDER = 16
-"""Pictures that decoders keep at most (ITU-T H.264, A.3): behind damage so many may come out of order."""
+"""Maximum number of pictures that decoders reorder (ITU-T H.264, A.3): after damage, that many may arrive out of
+order."""
 _STEADY_COUNT = 3
-"""Pictures that make a take."""
+"""Number of pictures that identify a new recording."""
 _SEEK_MARGINS_SECONDS = (0, 2, 10, 60)
-"""Seconds before the target to seek to, in turn, until a picture at or before the target comes out."""
+"""Seconds before the target to seek to, tried in turn until a picture at or before the target arrives."""
 
 
 def open_video(
@@ -69,31 +70,32 @@ def open_video(
     Args:
         path: A video file of any container that FFmpeg knows, an image, a folder of images (natural order), a
             printf pattern (``img_%04d.png``) or a glob (``img_*.png``).
-        start_seconds: Leave out what is shown before this time, counted from the first picture. The first frame
-            given out is the first whose pts is at or after it.
-        end_seconds: Leave out what is shown from this time on (exclusive), counted from the first picture.
-        max_corrupt_frames: How many frames may be damaged or missing before giving up.
-        threads: Decoder threads on the CPU, of all sessions together; 0 means one a core. Every one but the first may
-            hold a picture back; the GPU's decoder holds back none but for their order.
-        image_frame_rate: Images a second, for images.
+        start_seconds: Leave out frames before this time, counted from the first one. The first frame returned is the
+            first whose pts is at or after it.
+        end_seconds: Leave out frames from this time on, counted from the first one.
+        max_corrupt_frames: Maximum number of damaged or missing frames.
+        threads: Decoder threads on the CPU, of all sessions together; 0 means one per core. Each thread but the first
+            may delay a picture; the GPU's decoder only delays pictures to reorder them.
+        image_frame_rate: Frames per second, for images.
         cuda_device: The CUDA device whose decoder (NVDEC) is used; its frames stay there, as CuPy arrays in NV12 or
-            P010. What it does not decode comes from the CPU, as NumPy arrays; ``reader.decoder`` says why. None for
-            the CPU.
-        decoder_sessions: Decoders that work on the video at once, each on other groups of pictures. The frames are the
-            same, in the same order. Videos that cannot be cut exactly get one; ``reader.decoder`` says why.
-        session_buffer_bytes: Decoded pictures that several sessions may keep waiting, all together; None takes what
-            is sensible. Sessions are of use as long as each can hold most of a group of pictures.
-        grey_behind_alpha: Show pictures with alpha in front of grey; otherwise their alpha is left out. On the CPU.
+            P010. What it cannot decode is decoded on the CPU, into NumPy arrays; ``reader.decoder`` says why. None
+            for the CPU.
+        decoder_sessions: Number of decoders that work on the video at the same time, each on other groups of
+            pictures. The frames and their order are the same. Videos that cannot be divided exactly get one;
+            ``reader.decoder`` says why.
+        session_buffer_bytes: Limit in bytes for decoded pictures that wait in several sessions, all together; None
+            sets a default. Sessions only help if each can hold most of a group of pictures.
+        grey_behind_alpha: Blend pictures that have alpha with grey, instead of dropping the alpha. CPU only.
 
     Returns:
-        A reader that has decoded its first picture, so that ``info`` is complete.
+        A reader that has decoded its first frame, so that ``info`` is complete.
 
     Raises:
-        UsageError: The times are negative or in the wrong order, a count is too small, or there is no such CUDA
-            device.
+        UsageError: The times are negative or in the wrong order, a count is too small, or the CUDA device does not
+            exist.
         MissingDependencyError: A CUDA device is requested without CuPy.
-        InputError: The file cannot be opened or holds no video; the message says why.
-        CorruptInputError: No picture of it can be decoded, or more than ``max_corrupt_frames`` cannot.
+        InputError: The file cannot be opened, or has no video; the message says why.
+        CorruptInputError: No frame can be decoded, or more than ``max_corrupt_frames`` cannot.
     """
     start, end = _checked_range(path, start_seconds, end_seconds)
     if max_corrupt_frames < 0 or threads < 0:
@@ -123,13 +125,13 @@ def open_video(
 
 
 def read_headers(path: str | PathLike[str]) -> SourceFacts:
-    """Describe a video by its headers, without decoding a picture, which is slow at 4K and above.
+    """Describe a video from its headers, without decoding a frame, which is slow at 4K and above.
 
     Args:
-        path: As in ``probe``.
+        path: As for ``probe``.
 
     Raises:
-        InputError: It cannot be opened or holds no video; the message says why.
+        InputError: The file cannot be opened, or has no video; the message says why.
     """
     source = open_source(
         path_of(path),
@@ -144,17 +146,17 @@ def read_headers(path: str | PathLike[str]) -> SourceFacts:
 def probe(
     path: str | PathLike[str], *, image_frame_rate: Fraction | int = DEFAULT_IMAGE_FRAME_RATE
 ) -> VideoInfo:
-    """Describe a video by its headers and its first picture, which is the only one decoded.
+    """Describe a video from its headers and its first frame; no other frame is decoded.
 
     Args:
         path: A video file, an image, a folder of images, a printf pattern or a glob of images.
-        image_frame_rate: Images a second, for images.
+        image_frame_rate: Frames per second, for images.
 
     Raises:
-        InputError: It cannot be read or holds no video; the message says why.
-        CorruptInputError: No picture of it can be decoded.
+        InputError: The file cannot be read, or has no video; the message says why.
+        CorruptInputError: No frame can be decoded.
     """
-    # One thread: more would each want a packet before the first picture comes out.
+    # One thread: each further one would need another packet before the first frame is output.
     source = open_source(
         path_of(path),
         image_frame_rate=Fraction(image_frame_rate),
@@ -168,24 +170,22 @@ def probe(
 
 
 class VideoReader(Closing):
-    """Frames of one video, once, in presentation order. A context manager; made by ``open_video``.
+    """The frames of one video, once, in presentation order. A context manager; created by ``open_video``.
 
-    - Planes are read-only. Where the file's layout is one of ours they are views onto the decoder's memory, which
-      lives as long as the frame, also after the reader is closed.
-    - Frames of the GPU carry ``ready``: a stream must wait for it before it reads them. The decoder may write to a
-      frame's memory again as soon as nobody holds the frame, so hold it until the GPU has finished reading. FFmpeg
-      copies pictures on the legacy default stream: read them on streams made with ``non_blocking=True``, because
-      ordinary ones and that one wait for each other (1080p on an H200: 82 instead of 1143 frames/s beside a busy
-      ordinary stream).
-    - pts and time base are the file's own. Pictures without pts follow the one before by its duration, else by the
-      average frame interval. A pts that is repeated becomes the previous one plus a tick; one that jumps back (joined
-      recordings), or ahead by more than six hours, shifts itself and all that follows to go on where time was, but for
-      some pictures that are merely out of order. ``adjusted_pts_count`` counts all of these.
-    - Frames are not rotated: ``info.rotation_degrees`` says how the player turns them.
-    - Damaged pictures are skipped and counted, and so are those that the decoder drops without a word, and those of
-      parts that cannot be read at all. At the end of the stream a file that is shorter than its header
-      promises raises ``CorruptInputError``; the frames before it were given out, and the caller decides whether to
-      keep them.
+    - Planes are read-only. If the file's layout is one of ours, they are views onto the decoder's memory, which lives
+    as long as the frame, even after the reader is closed.
+    - Frames on the GPU carry ``ready``: a stream must wait for it before reading them. The decoder may overwrite a
+    frame's memory as soon as nobody holds the frame, so hold it until the GPU has finished reading. FFmpeg copies
+    pictures on the legacy default stream. Use streams created with ``non_blocking=True``, because ordinary streams
+    and that one wait for each other (1080p on an H200: 82 instead of 1143 frames/s beside a busy ordinary stream).
+    - pts and time base are the file's own. A frame without pts follows the previous one after that one's duration,
+    else after the average frame interval. A repeated pts becomes the previous one plus a tick. A pts that jumps back
+    (joined recordings), or ahead by more than six hours, is shifted so that time continues, together with all that
+    follow, unless some frames are merely out of order. ``adjusted_pts_count`` counts all of these.
+    - Frames are not rotated: ``info.rotation_degrees`` says how players rotate them.
+    - Damaged frames are skipped and counted, and so are those that the decoder drops silently, and those in parts
+    that cannot be read at all. If the file is shorter than its header says, ``CorruptInputError`` is raised at the
+    end of the stream; all frames before it were returned, and the caller decides whether to keep them.
 
     Not thread-safe, but may be used from another thread than the one that opened it.
     """
@@ -210,20 +210,20 @@ class VideoReader(Closing):
         self._cuda_device = cuda_device if is_cuda_picture(picture) else None
         self._ready = None if self._cuda_device is None else ReadyEvents(self._cuda_device)
         self.info: VideoInfo = describe_video(source.facts, picture)
-        """Describes the whole file; trimming does not change it."""
+        """Description of the whole file, regardless of trimming."""
         self.hidden_count: int = source.facts.hidden_count
-        """Frames of the file that its edit list leaves out."""
+        """Number of frames that the file's edit list leaves out."""
         self.hdr: HdrMetadata | None = read_side_data(picture, codec=source.facts.codec).hdr
-        """Mastering display and content light level of the first picture; None when it carries neither."""
+        """Mastering display and content light level of the first frame; None if it has neither."""
         clock = PresentationClock(self.info.time_base, self.info.average_frame_rate)
         self.origin_pts: int = clock.stamp(picture.pts, picture.duration)
-        """pts of the file's first picture: where ``start_seconds`` and ``end_seconds`` count from."""
+        """pts of the file's first frame, from which ``start_seconds`` and ``end_seconds`` are counted."""
         self.start_pts: int | None = self._ticks_at(start)
-        """First pts that is let through; None without a start. Copied audio starts here, times ``info.time_base``."""
+        """First pts to return; None without a start. Copied audio starts here, times ``info.time_base``."""
         self.end_pts: int | None = self._ticks_at(end)
-        """First pts that is no longer let through; None without an end."""
+        """First pts that is left out; None without an end."""
         self.first_pts: int | None = None
-        """pts of the first frame given out; None before it was."""
+        """pts of the first frame returned; None before that."""
         self._clock = PresentationClock(self.info.time_base, self.info.average_frame_rate)
         self._pictures: Iterator[av.VideoFrame] = chain([picture], pictures)
         if self.start_pts is not None and self.start_pts > self.origin_pts:
@@ -237,13 +237,13 @@ class VideoReader(Closing):
             source.close()
 
     def play(self, start_pts: int | None, end_pts: int | None) -> None:
-        """Go to another part of the video; frames, damage and adjusted times count from 0 again.
+        """Continue with another part of the video, with all counts reset.
 
-        Exact where the video's own time stamps grow; ``film_index`` tells which containers can be asked for that.
+        Exact if the video's timestamps increase; ``film_index`` tells for which containers this can be known.
 
         Args:
-            start_pts: First pts that is let through; None is the video's first picture.
-            end_pts: First pts that is no longer let through; None is the end.
+            start_pts: First pts to return; None for the video's first frame.
+            end_pts: First pts to leave out; None for the video's end.
 
         Raises:
             ValueError: The reader is closed.
@@ -262,7 +262,7 @@ class VideoReader(Closing):
 
     @property
     def decoder(self) -> str:
-        """The decoder, such as ``nvdec (hevc); 4 sessions``, and why it is not the one that was requested."""
+        """The decoder, such as ``nvdec (hevc); 4 sessions``, and why it is not the requested one."""
         return self._decoder
 
     @property
@@ -272,27 +272,27 @@ class VideoReader(Closing):
 
     @property
     def corrupt_count(self) -> int:
-        """Frames that were damaged or missing so far."""
+        """Number of damaged or missing frames so far."""
         return self._damage.count
 
     @property
     def adjusted_pts_count(self) -> int:
-        """Frames with a missing or non-increasing pts, so far."""
+        """Number of frames with a missing or non-increasing pts so far."""
         return self._clock.adjusted_count
 
     @property
     def repeated_pts_count(self) -> int:
-        """Adjusted frames that repeated the pts of the frame before, or were out of order."""
+        """Number of adjusted frames that repeated the previous pts or were out of order."""
         return self._clock.repeated_count
 
     @property
     def clock_jump_count(self) -> int:
-        """How often the video's clock was reset, so far."""
+        """Number of times that the video's clock was reset, so far."""
         return self._clock.jump_count
 
     @property
     def expected_frame_count(self) -> int | None:
-        """Expected frames by the header and the trim; None if the header does not say."""
+        """Number of frames according to the header and the trim; None if the header does not say."""
         count, duration = self.info.frame_count_estimate, self.info.duration_seconds
         if count is None or (self.start_pts is None and self.end_pts is None):
             return count
@@ -311,11 +311,11 @@ class VideoReader(Closing):
         return self
 
     def __next__(self) -> Frame:
-        """The next frame.
+        """Return the next frame.
 
         Raises:
-            InputError: The picture size changes.
-            CorruptInputError: Past the damage limit, or the file ends before it should.
+            InputError: The frame size changes.
+            CorruptInputError: The damage limit is exceeded, or the file ends early.
             ValueError: The reader is closed.
         """
         if self._source is None:
@@ -325,7 +325,7 @@ class VideoReader(Closing):
             if self.start_pts is not None and pts < self.start_pts:
                 continue
             if self.end_pts is not None and pts >= self.end_pts:
-                # Decoding on would only find damage beyond what was asked for.
+                # Further decoding would only find damage beyond the requested part.
                 self._pictures = iter(())
                 break
             frame = self._to_frame(picture, pts)
@@ -365,7 +365,7 @@ class VideoReader(Closing):
         if device is not None and self._ready is not None and is_cuda_picture(picture):
             return planes_on_gpu(picture, target, device=device), self._ready.record()
         planes = self._planes.read(picture, target=target)
-        # A stream may change on the way to what the GPU does not decode; its frames stay where they were.
+        # A stream may change to a format that the GPU cannot decode; its frames still go to the GPU.
         return (planes if device is None else upload(planes, device=device)), None
 
     def _color_of(self, picture: av.VideoFrame) -> ColorSpec:
@@ -386,16 +386,16 @@ class VideoReader(Closing):
         return self._colors[tags]
 
     def _ticks_at(self, seconds: Fraction | None) -> int | None:
-        """The first pts at or after a time; a microsecond early is forgiven, for decimal times such as 0.04."""
+        """The first pts at or after a time; a microsecond early is accepted, for decimal times such as 0.04."""
         if seconds is None:
             return None
         return self.origin_pts + ceil((seconds - _MICROSECOND) / self.info.time_base)
 
     def _seek(self, source: PictureSource, target: int) -> None:
-        """Continue from a picture at or before ``target``; ``__next__`` drops what precedes it.
+        """Continue from a frame at or before ``target``; ``__next__`` drops those before it.
 
-        Containers without an index, and streams whose leading pictures need references from before their keyframe,
-        come out too late at first: then further back, and at last from the beginning.
+        In containers without an index, and streams whose leading pictures need earlier references, the first seek may
+        land too late; then seek further back, and finally read from the beginning.
         """
         for margin in _SEEK_MARGINS_SECONDS:
             aim = target - round(margin / self.info.time_base)
@@ -412,10 +412,10 @@ class VideoReader(Closing):
 
 
 def first_picture(path: Path, pictures: Iterator[av.VideoFrame]) -> av.VideoFrame:
-    """The next picture.
+    """Return the next picture.
 
     Raises:
-        CorruptInputError: No picture decodes.
+        CorruptInputError: No picture can be decoded.
         InputError: The picture is too large.
     """
     frame = next(pictures, None)
@@ -427,17 +427,17 @@ def first_picture(path: Path, pictures: Iterator[av.VideoFrame]) -> av.VideoFram
 
 
 def describe_video(facts: SourceFacts, frame: av.VideoFrame) -> VideoInfo:
-    """Combine the headers with what only a decoded picture shows (layout, tags, rotation, side data).
+    """Combine the headers with what only a decoded frame shows (layout, tags, rotation, side data).
 
     Args:
-        facts: From the source.
-        frame: Its first decoded picture, in its native format, of the CPU or the GPU.
+        facts: Facts from the source.
+        frame: Its first decoded frame, in its native format, on the CPU or the GPU.
 
     Raises:
         InputError: The colour matrix is not supported.
     """
     side_data = read_side_data(frame, codec=facts.codec)
-    # FFmpeg hands Matroska's elements and most boxes out as side data; of MP4 we read what it does not know, too.
+    # FFmpeg returns Matroska's elements and most boxes as side data; the boxes that it does not know are read here.
     boxes = (read_spherical(facts.path) if "mp4" in facts.container else None) or SphericalMetadata()
     color = color_spec(frame, path=facts.path, codec=facts.codec, chroma_location=facts.chroma_location)
     return VideoInfo(
@@ -453,7 +453,7 @@ def describe_video(facts: SourceFacts, frame: av.VideoFrame) -> VideoInfo:
         average_frame_rate=facts.average_frame_rate,
         frame_count_estimate=facts.frame_count_estimate,
         duration_seconds=facts.duration_seconds,
-        # FFmpeg's angle is counter-clockwise, of the turn that the display matrix makes; flips are left out.
+        # FFmpeg's angle is counter-clockwise, as rotated by the display matrix; flips are ignored.
         rotation_degrees=_QUARTER_TURNS[round(-frame.rotation / 90) % 4],
         sample_aspect_ratio=facts.sample_aspect_ratio,
         interlaced=facts.interlaced or frame.interlaced_frame,
@@ -473,21 +473,21 @@ def describe_video(facts: SourceFacts, frame: av.VideoFrame) -> VideoInfo:
 
 
 class PresentationClock:
-    """Gives every picture an increasing pts, keeping the file's own where possible.
+    """Gives every frame an increasing pts, keeping the file's own if possible.
 
-    A pts that goes back begins a new recording, which goes on where time was, unless a later one is nearer to where the
-    old one would have gone on: then what came between was out of order. So it is with one that jumps far ahead. Three
-    in a row at steady spacing, each at a time that the old recording had shown, are a new one whatever follows: what
-    is out of order fills a hole.
+    A pts that goes back, or jumps far ahead, starts a new recording, and time continues without a gap. If a later pts
+    is nearer to where the old recording would have continued, the frames in between were only out of order. Three
+    frames in a row at regular spacing, at times that the old recording has already shown, are a new recording in any
+    case, because frames that are out of order fill a gap.
 
     Args:
-        time_base: Seconds a tick.
-        average_frame_rate: Used where neither pts nor duration is known.
+        time_base: Seconds per tick.
+        average_frame_rate: Used if neither pts nor duration is known.
     """
 
     def __init__(self, time_base: Fraction, average_frame_rate: Fraction) -> None:
         self.shift = 0
-        """Ticks that are added to the file's pts since it jumped."""
+        """Ticks to add to the file's pts since it last jumped."""
         self._interval = max(round(1 / (average_frame_rate * time_base)), 1)
         self._longest_pause = LONGEST_PAUSE_SECONDS * max(round(1 / time_base), 1)
         self._last: int | None = None
@@ -496,25 +496,25 @@ class PresentationClock:
         self._left: _LeftClock | None = None
         self._shown = _last_shown()
         self.adjusted_count = 0
-        """Pictures that did not keep the file's pts."""
+        """Number of frames that did not keep the file's pts."""
         self.repeated_count = 0
-        """Pictures that had the pts of the one before, or were out of order; they follow it."""
+        """Number of frames that repeated the previous pts or were out of order; they are moved after it."""
         self.jump_count = 0
-        """How often ``shift`` changed for good, as far as is known."""
+        """Number of times that ``shift`` changed for good, as far as is known."""
 
     def start_over(self) -> None:
-        """Begin at another place of the file."""
+        """Restart at another position in the file."""
         self.shift = self._last_duration = 0
         self._last = self._left = None
         self._shown = _last_shown()
         self.adjusted_count = self.repeated_count = self.jump_count = 0
 
     def stamp(self, pts: int | None, duration: int) -> int:
-        """The pts of the next picture, in ticks.
+        """Return the pts of the next frame, in ticks.
 
         Args:
             pts: The file's pts; None if it has none.
-            duration: Ticks the picture is shown; 0 when unknown.
+            duration: Duration of the frame in ticks; 0 if unknown.
         """
         result = self._place(pts)
         if result != pts:
@@ -548,7 +548,7 @@ class PresentationClock:
         self.jump_count += 1
 
     def _decide(self, left: _LeftClock, pts: int, length: int) -> None:
-        """Return to the earlier clock if this picture belongs to it, else forget that clock."""
+        """Return to the earlier clock if this frame belongs to it; forget that clock once it cannot come back."""
         if self._is_another_take(left, pts, length):
             self._left = None
         elif left.last_pts < pts < left.last_pts + length + abs(pts - self._last_pts - length):
@@ -562,7 +562,7 @@ class PresentationClock:
             self._left = None
 
     def _is_another_take(self, left: _LeftClock, pts: int, length: int) -> bool:
-        """True where this picture and those before it run at steady spacing through times that were shown."""
+        """True if this and the previous frames have regular spacing and times that were already shown."""
         reach = max(length, left.length) / 2
         run = [*self._shown, pts][-_STEADY_COUNT:]
         is_steady = all(4 * abs(after - before - length) <= length for before, after in pairwise(run))
@@ -579,16 +579,16 @@ def _last_shown() -> deque[int]:
 
 @dataclass(slots=True)
 class _LeftClock:
-    """The time that a file's pts was in before it jumped."""
+    """The file's clock before it jumped."""
 
     last_pts: int
     shift: int
     length: int
-    """Ticks its last picture is shown."""
+    """Duration of its last frame in ticks."""
     shown: deque[int]
-    """The last pts of it."""
+    """Its last pts values."""
     picture_count: int = 0
-    """Pictures since."""
+    """Number of frames since the jump."""
 
 
 def _checked_range(
@@ -605,21 +605,21 @@ def _checked_range(
 
 
 def _exact(seconds: Any) -> Fraction:
-    # Fraction takes no numbers of NumPy, or keeps their 64 bits.
+    # Fraction does not accept NumPy's numbers, or keeps their 64 bits.
     return seconds if isinstance(seconds, Fraction) else Fraction(float(seconds))
 
 
 def keyframe_lumas(path: Path, count: int, *, longest_side: int) -> list[npt.NDArray[np.uint8]]:
-    """Decode only keyframes, on the CPU, and shrink them.
+    """Decode and shrink some keyframes, on the CPU.
 
     Args:
         path: The video.
-        count: How many keyframes are looked for; one may serve several places of a video that has few.
-        longest_side: Samples of the longer side of what is given.
+        count: Number of keyframes to look for; in a video with few, one may serve several places.
+        longest_side: Length of the longer side of the results, in samples.
 
     Returns:
-        Luma, uint8 [h, w], all of the first one's size, aspect kept; fewer than ``count``, or none, where the video
-        cannot be read or the size of its pictures changes.
+        Luma, uint8 [h, w], all of the first one's size, with the aspect kept; fewer than ``count``, or none, if the
+        video cannot be read or its frame size changes.
     """
     found: list[npt.NDArray[np.uint8]] = []
     try:

@@ -1,7 +1,7 @@
-"""Opens a path as images or a container, with the best decoder that takes the video.
+"""Opens a path as images or a container, with the best decoder that supports the video.
 
-The decoder is the GPU's or the CPU's, in one session or several: several decoders on one video give one stream of
-pictures, in order and without a seam.
+The decoder runs on the GPU or the CPU, in one session or several: several decoders of one video yield one stream of
+pictures, in order and without seams.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ from vitascope.media.reading.images import ImageSource, find_images, is_still_im
 from vitascope.media.reading.source import PictureSource, SourceFacts
 
 _SEEK_MARGINS_SECONDS = (0, 2, 10, None)
-"""Seconds before a keyframe to seek to, in turn, until it is not overshot; None is the beginning of the file."""
+"""Seconds before a keyframe to seek to, tried in turn until the seek lands before it; None is the beginning of the
+file."""
 _LEAD_IN_SEGMENTS = (0, 1, 4, 16)
-"""Segments before its own that a decoder begins with, in turn, until its pictures are whole."""
+"""Number of earlier segments with which a decoder starts, tried in turn until its pictures are complete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,25 +54,24 @@ class SegmentEnd:
     """The end of a segment."""
 
     packet_count: int
-    """Packets that it has."""
+    """Number of packets in the segment."""
     failure: Exception | None
-    """Why the rest of the file cannot be read; None when it can."""
+    """Why the rest of the file cannot be read; None if it can."""
 
 
 class _NotWholeError(Exception):
-    """A picture did not come, or came damaged, although decoding began at the segment's own keyframe."""
+    """A picture is missing or damaged, although decoding began at the segment's own keyframe."""
 
 
 class SegmentDecoder:
     """Decodes segments of one video, one at a time, in any order. For one thread.
 
-    Random access is exact where the keyframe is what it says. Where it is not, because pictures after it refer to
-    pictures from before it, the gap in the presentation times shows it at once, and decoding begins again, so many
-    segments earlier that the references are there. What is then still missing is damage, as it would be for one
-    decoder that reads the video from its beginning.
+    Random access is exact if no picture after the keyframe refers to pictures before it. Otherwise a gap in the
+    presentation times shows the fault, and decoding restarts some segments earlier, so that the references exist.
+    What is still missing then is damage, as it would be for a single decoder that reads from the beginning.
 
     Args:
-        video: The video, open for this decoder alone; its owner closes it.
+        video: The video, opened for this decoder alone; its owner closes it.
         plan: The video's segments.
     """
 
@@ -85,14 +85,14 @@ class SegmentDecoder:
         """Decode one segment.
 
         Args:
-            number: Which.
+            number: Position of the segment.
 
         Yields:
-            The pictures it owns in presentation order and a ``LostPicture`` where one is missing, then one
+            The pictures that it owns, in presentation order, a ``LostPicture`` for each missing one, then one
             ``SegmentEnd``.
 
         Raises:
-            CorruptInputError: The packets are not in the order that the index promises.
+            CorruptInputError: The packets are not in the order of the index.
         """
         self._last_pts = None
         leads = sorted({min(lead, number) for lead in _LEAD_IN_SEGMENTS})
@@ -118,7 +118,7 @@ class SegmentDecoder:
             try:
                 pictures = self._video.decode(packet)
             except (av.FFmpegError, OSError) as error:
-                cause = error  # what it costs shows in the pictures that do not come
+                cause = error  # the loss is counted when pictures do not arrive
                 continue
             for picture in pictures:
                 lost, is_shown = owned.came(picture, is_damaged=groups.hold(picture) or picture.is_corrupt)
@@ -132,7 +132,7 @@ class SegmentDecoder:
         yield SegmentEnd(reading.packet_count, reading.failure)
 
     def _packets_from(self, start: int) -> Iterator[Packet[VideoStream]]:
-        """The packets from the keyframe with this stamp on; none when the file ends before it."""
+        """The packets from the keyframe with this timestamp on; none if the file ends before it."""
         for margin in _SEEK_MARGINS_SECONDS:
             if margin is None:
                 self._video.reopen()
@@ -154,25 +154,25 @@ class SegmentDecoder:
             else:
                 return
         raise CorruptInputError(
-            f"{self._video.path}: its index names a keyframe at tick {start}, and there is none; "
+            f"{self._video.path}: its index lists a keyframe at tick {start} that does not exist; "
             "read it with one decoder session"
         )
 
 
 class _SegmentReading:
-    """The packets that a segment needs: its own, and the leading pictures behind the next keyframe."""
+    """Selects the packets that a segment needs: its own, and the leading pictures after the next keyframe."""
 
     def __init__(self, segment: Segment, owned: _OwnedPictures, stamp: Stamp) -> None:
         self._segment = segment
         self._owned = owned
         self._stamp = stamp
         self.packet_count = 0
-        """Packets from the segment's keyframe up to the next one's."""
+        """Number of packets from the segment's keyframe up to the next one."""
         self.failure: Exception | None = None
-        """The error that stopped the reading before its end."""
+        """The error that stopped the reading early."""
 
     def wanted(self, packets: Iterator[Packet[VideoStream]]) -> Iterator[Packet[VideoStream] | None]:
-        """The packets to decode, and None if the decoder is to flush what it still holds."""
+        """The packets to decode; None tells the decoder to flush."""
         next_keyframe: Packet[VideoStream] | None = None
         is_in_leading = False
         while True:
@@ -184,7 +184,7 @@ class _SegmentReading:
             if packet is None:
                 break
             if next_keyframe is not None:
-                # Leading pictures follow their keyframe directly: the first other picture ends the search.
+                # Leading pictures directly follow their keyframe: the first other picture ends them.
                 if not _is_before(packet, next_keyframe):
                     break
                 if not is_in_leading:
@@ -199,7 +199,7 @@ class _SegmentReading:
             if next_keyframe is None and self._owned.has_begun:
                 self.packet_count += 1
             self._owned.sent(packet)
-            if not packet.is_corrupt:  # cut off by the end of the file
+            if not packet.is_corrupt:  # not cut off by the end of the file
                 yield packet
         yield None
 
@@ -208,18 +208,19 @@ class _SegmentReading:
         end = self._segment.end
         if end is None or stamp is None:
             return False
-        # Decoding times only grow. Whether a packet is a keyframe is the parser's opinion, not the index's.
+        # Decoding times only increase. Whether a packet is a keyframe is the parser's opinion and may differ from the
+        # index.
         return stamp == end or (stamp > end and (self._stamp == "dts" or packet.is_keyframe))
 
 
 class _OwnedPictures:
-    """Keeps account of the pictures that a segment owns.
+    """Keeps track of the pictures that a segment owns.
 
     Args:
-        is_first: The video begins with this segment: what is shown before its keyframe is its own.
-        after: Only what is shown later than this counts; None for everything.
-        raises: Raise ``_NotWholeError`` where a picture is missing, instead of counting it.
-        path: Named in errors.
+        is_first: True for the video's first segment, which also owns pictures shown before its keyframe.
+        after: Counts only pictures shown later than this; None counts all.
+        raises: Raise ``_NotWholeError`` for a missing picture instead of counting it.
+        path: Name of the file for errors.
     """
 
     def __init__(self, *, is_first: bool, after: int | None, raises: bool, path: Path) -> None:
@@ -234,21 +235,21 @@ class _OwnedPictures:
 
     @property
     def has_begun(self) -> bool:
-        """True once the segment's own keyframe was met."""
+        """True once the segment's own keyframe was read."""
         return self._begin is not None
 
     def begins_at(self, pts: int | None) -> None:
-        """The segment's own keyframe."""
+        """Set the time of the segment's own keyframe."""
         self._begin = self._checked(pts)
 
     def ends_before(self, pts: int | None) -> None:
-        """The next segment's keyframe."""
+        """Set the time of the next segment's keyframe."""
         self._end = self._checked(pts)
         if self._awaited and max(self._awaited) >= self._end:
             raise self._unordered(max(self._awaited))
 
     def sent(self, packet: Packet[VideoStream]) -> None:
-        """A packet goes to the decoder."""
+        """Record a packet that goes to the decoder."""
         pts = self._checked(packet.pts)
         if self._begin is None:
             return
@@ -260,14 +261,14 @@ class _OwnedPictures:
             heappush(self._awaited, pts)
 
     def came(self, picture: av.VideoFrame, *, is_damaged: bool) -> tuple[int, bool]:
-        """A picture came out of the decoder.
+        """Record a picture that the decoder returned.
 
         Args:
-            picture: It.
-            is_damaged: It is not to be shown.
+            picture: The picture.
+            is_damaged: True if it must not be shown.
 
         Returns:
-            The number of pictures before it that were lost, and whether it is the segment's to show.
+            The number of lost pictures before it, and whether the segment shows it.
         """
         pts = picture.pts
         if pts is None or self._begin is None or (self._end is not None and pts >= self._end):
@@ -281,10 +282,10 @@ class _OwnedPictures:
         return self._reported(lost), not is_damaged
 
     def finish(self) -> int:
-        """The decoder has given out everything.
+        """Record that the decoder is flushed.
 
         Returns:
-            The number of pictures that did not come.
+            The number of pictures that did not arrive.
         """
         lost, self._awaited = len(self._awaited), []
         return self._reported(lost)
@@ -318,7 +319,7 @@ def _is_before(packet: Packet[VideoStream], keyframe: Packet[VideoStream]) -> bo
 
 @dataclass(frozen=True, slots=True)
 class _Failed:
-    """A session ended with an error."""
+    """Placed in the queue when a session ends with an error."""
 
     error: BaseException
 
@@ -332,19 +333,19 @@ _ANY_NUMBER = 2**62
 class ParallelSource:
     """The video stream of one container, decoded by several sessions at once.
 
-    Session *k* of *S* decodes segments *k*, *k + S*, *k + 2S* ... on a thread of its own. The pictures come out one
-    segment after the other, so that whoever reads them sees the video as one decoder would have given it. A session
-    runs ahead until its share of the buffer is full, and at least by one picture: then, and where a segment is larger
-    than that share, it waits for its turn, which costs speed and nothing else.
+    Session *k* of *S* decodes segments *k*, *k + S*, *k + 2S* and so on, on its own thread. Pictures are yielded
+    segment by segment, as a single decoder would yield them. A session runs ahead until its share of the buffer is
+    full, by at least one picture. Then, and for segments larger than the share, it waits for its turn, which only
+    costs speed.
 
     Args:
-        headers: The video, opened for its facts and its index; never decoded, closed with this source.
-        video: The video, open for the first session; closed with this source.
-        open_video: Opens the video for another session, in the session's own thread.
-        plan: At least two segments.
-        sessions: The number of decoders; 1 or more.
-        buffer_bytes: Pictures that wait, of all sessions together.
-        decoder: For reports.
+        headers: The video, opened for its facts and index; never decoded, closed with this source.
+        video: The video, opened for the first session; closed with this source.
+        open_video: Opens the video for another session, on that session's thread.
+        plan: The video's segments, at least two.
+        sessions: Number of decoders, at least 1.
+        buffer_bytes: Limit in bytes for waiting pictures of all sessions together.
+        decoder: Name of the decoder for reports.
     """
 
     def __init__(
@@ -363,7 +364,7 @@ class ParallelSource:
         self._idle = [video]
         self._plan = plan
         self._sessions = min(sessions, len(plan.segments))
-        # In bytes alone: how many pictures that is depends on the video.
+        # Limited by bytes alone, because the size of a picture depends on the video.
         lane_bytes = max(buffer_bytes // self._sessions, 1)
         self._lane_limits = QueueLimits(items=_ANY_NUMBER, nbytes=lane_bytes)
         self._first = 0
@@ -387,17 +388,17 @@ class ParallelSource:
         return self._running
 
     def seek(self, pts: int) -> None:
-        """Go to the segment at or before ``pts``."""
+        """Continue with the segment that contains ``pts``, or the nearest before it."""
         self._stop()
         self._first = self._plan.segment_at(pts)
 
     def rewind(self) -> None:
-        """Go to the first segment."""
+        """Continue with the first segment."""
         self._stop()
         self._first = 0
 
     def close(self) -> None:
-        """End the sessions, wait for their threads, free everything. Idempotent."""
+        """End the sessions, wait for their threads, and free everything. Idempotent."""
         self._stop()
         for video in self._idle:
             video.close()
@@ -460,13 +461,13 @@ class ParallelSource:
                             return
             finally:
                 self._idle.append(video)
-        except BaseException as error:  # it must reach the reader, whatever it is
+        except BaseException as error:  # any error must reach the reader
             lane.put(_Failed(error))
         finally:
             lane.end()
 
     def _take_idle(self) -> OpenedVideo | None:
-        """A video that an earlier run has left open: a GPU's decoder takes a tenth of a second to make."""
+        """A video that an earlier run left open: creating a GPU decoder takes a tenth of a second."""
         try:
             return self._idle.pop()
         except IndexError:
@@ -474,7 +475,7 @@ class ParallelSource:
 
 
 def _oldest_of(lane: _Lane) -> _Item:
-    """Waits for it."""
+    """The next item of a session, waited for."""
     taken = lane.get()
     assert not isinstance(taken, Mark), f"{lane.name}: no segment's end was put"
     return taken[1]
@@ -493,12 +494,12 @@ def _told_where(error: BaseException, path: Path, decoded: int) -> BaseException
 
 
 _GPU_FORMATS = frozenset({"nv12", "p010le"})
-"""NVDEC's formats that the kernels read; 12 bits and 4:4:4 come as others."""
+"""NVDEC's formats that the kernels can read; 12 bits and 4:4:4 have other formats."""
 _SEGMENT_SECONDS = 0.5
-"""The least length of a segment; every cut costs a seek and the draining of a decoder."""
+"""Minimum length of a segment: each one costs a seek and the flushing of a decoder."""
 _HOST_BUFFER_BYTES = 2 << 30
 _DEVICE_BUFFER_BYTES = 16 << 30
-"""Enough for four sessions to run a whole segment of 60 pictures of 7680x4320 ahead."""
+"""Enough for four sessions to run ahead by a segment of 60 pictures of 7680x4320."""
 
 
 def open_source(
@@ -510,17 +511,17 @@ def open_source(
     sessions: int = 1,
     session_buffer_bytes: int | None = None,
 ) -> PictureSource:
-    """Open images or a container. The last three arguments are ``open_film``'s, and without effect for images.
+    """Open images or a container. The last three arguments are those of ``open_film``, and have no effect for images.
 
     Raises:
         UsageError: The image frame rate is not above 0.
-        InputError: It cannot be opened or holds no video.
+        InputError: The path cannot be opened, or has no video.
     """
     if image_frame_rate <= 0:
         raise UsageError(
             f"{path}: an image frame rate of {image_frame_rate} is not possible; give one above 0"
         )
-    with wrap_input_error(path, "look at it"):  # who may not
+    with wrap_input_error(path, "look at it"):  # there may be no permission
         images = find_images(path)
         if images is None and path.is_file() and is_still_image(path):
             images = [path]
@@ -548,23 +549,24 @@ def open_film(
     sessions: int = 1,
     session_buffer_bytes: int | None = None,
 ) -> PictureSource:
-    """Open the video of a container with the best decoder that takes it.
+    """Open the video of a container with the best decoder that supports it.
 
-    The GPU's decoder is tried on the first picture. What it does not take (a codec, a chroma format, a depth, a size)
-    is decoded on the CPU, and the source's ``decoder`` says why. A video that neither decodes raises the CPU's error.
+    The GPU's decoder is tried on the first picture. If it does not support the video (codec, chroma format, depth,
+    size), the CPU decodes, and the source's ``decoder`` says why. If neither can decode it, the CPU's error is
+    raised.
 
     Args:
         path: The file.
-        decoding: Where to try to decode.
-        max_corrupt_frames: Damage that is tolerated.
-        sessions: Decoders that share the video.
-        session_buffer_bytes: Pictures that may wait to be read, of all sessions together; None takes a quarter of the
-            GPU's free memory and at most 16 GiB, or 2 GiB of host memory.
+        decoding: The device to try first.
+        max_corrupt_frames: Maximum number of damaged frames.
+        sessions: Number of decoders that share the video.
+        session_buffer_bytes: Limit in bytes for waiting pictures of all sessions together. None means a quarter of
+            the GPU's free memory, at most 16 GiB; or 2 GiB of host memory.
 
     Raises:
-        InputError: The file cannot be opened or holds no video that this FFmpeg can decode.
+        InputError: The file cannot be opened, or has no video that this FFmpeg can decode.
         MissingDependencyError: A CUDA device is requested without CuPy.
-        UsageError: There is no such CUDA device.
+        UsageError: The CUDA device does not exist.
     """
     source, reason = _open_for(path, decoding, max_corrupt_frames)
     if reason is not None:
@@ -600,15 +602,16 @@ def open_film(
 
 
 def _open_for(path: Path, decoding: Decoding, max_corrupt_frames: int) -> tuple[ContainerSource, str | None]:
-    """A source for the GPU if it takes the video, else for the CPU, with the reason."""
+    """A source on the GPU if that supports the video, else on the CPU, with the reason."""
     reason = None
     if decoding.cuda_device is not None:
         with on_cuda_device(decoding.cuda_device):
-            pass  # what was requested and cannot be had is an error, not a reason
+            pass  # a device that was requested and is missing is an error, not a reason
         try:
             source = ContainerSource(path, decoding=decoding, max_corrupt_frames=max_corrupt_frames)
         except (InputError, NotImplementedError) as error:
-            # If the file is to blame, the CPU's attempt says so; else no decoder could be had (driver, memory).
+            # If the file is at fault, the CPU's attempt reports it; otherwise no decoder was available (driver,
+            # memory).
             reason = f"NVDEC cannot be opened ({error})"
         else:
             reason = _why_not(source)
@@ -620,7 +623,7 @@ def _open_for(path: Path, decoding: Decoding, max_corrupt_frames: int) -> tuple[
 
 
 def _why_not(source: ContainerSource) -> str | None:
-    """Why the GPU's pictures of this video cannot be used; None when they can. Decodes the first one."""
+    """Why the GPU's pictures of this video cannot be used; None if they can. Decodes the first one."""
     codec, context = source.facts.codec, source.video.stream.codec_context
     if not context.is_hwaccel:
         return f"FFmpeg has no way from {codec} to NVDEC"
@@ -637,13 +640,13 @@ def _why_not(source: ContainerSource) -> str | None:
     if layout not in _GPU_FORMATS:
         return f"NVDEC gives {layout}, which the kernels cannot read"
     if (picture.width, picture.height) != (context.width, context.height):
-        # Odd sizes come rounded up, and a crop at the left or top is left to the player.
+        # Odd sizes are rounded up, and a crop at the left or top is left to the player.
         return f"NVDEC gives {picture.width}x{picture.height} of {context.width}x{context.height}"
     return None
 
 
 def _cut(headers: ContainerSource) -> GopPlan:
-    """Segments of a video, from its container's index."""
+    """Plan the segments of a video from its container's index."""
     facts = headers.facts
     if facts.codec not in ONE_PICTURE_A_PACKET:
         return GopPlan(why_whole=f"{facts.codec} may have packets that show no picture")
@@ -663,5 +666,5 @@ def _default_buffer_bytes(cuda_device: int | None) -> int:
 
 
 def device_buffer_bytes(free_bytes: int) -> int:
-    """Limit of GPU memory for the sessions' pictures: a quarter of the free memory, 16 GiB at most."""
+    """Limit of GPU memory for the sessions' pictures: a quarter of the free memory, at most 16 GiB."""
     return min(free_bytes // 4, _DEVICE_BUFFER_BYTES)

@@ -19,17 +19,17 @@ from vitascope.media.libav import describe_av_error
 from vitascope.media.reading.container import open_container
 
 _LONGEST_GAP_SECONDS = 60.0
-"""Missing sound is filled with silence; what jumps further is a damaged time stamp."""
+"""Missing sound up to this length becomes silence; a longer jump is a damaged timestamp."""
 _PROMISING = frozenset({"aiff", "flac", "mov,mp4,m4a,3gp,3g2,mj2"})
-"""Formats whose headers say exactly how long the sound is, also where the file was cut off. An MP3's length may be a
-guess, and FFmpeg gives for WAV what is left."""
+"""Formats whose headers give the exact length of the sound, even if the file was cut off. An MP3's length may be a
+guess, and for WAV FFmpeg gives the length of what is left."""
 _MISSING_SECONDS, _MISSING_SHARE = 0.5, 0.01
-"""Headers and decoders differ by a few packets of a few dozen milliseconds."""
+"""Tolerance between header and decoder: a few packets of a few dozen milliseconds."""
 _UNKNOWN_BYTES = 0x7FFF_F000
-"""Programs that write into a pipe do not know the size of their sound: they give 0, or a size from here on."""
+"""Programs that write to a pipe do not know the size of their sound: they write 0, or at least this."""
 _MOST_CHUNKS = 1000
 _JITTER_SECONDS = 0.05
-"""Time stamps in milliseconds, and of joined files, are off by less."""
+"""Tolerance for timestamps in milliseconds and of joined files."""
 
 Samples = npt.NDArray[np.float32]
 
@@ -38,7 +38,7 @@ def is_sound_file(path: Path) -> bool:
     """True for a file with sound and no pictures other than a cover.
 
     Raises:
-        InputError: It cannot be opened.
+        InputError: The file cannot be opened.
     """
     if not path.is_file():
         return False
@@ -48,10 +48,10 @@ def is_sound_file(path: Path) -> bool:
 
 
 class OneChannel:
-    """Mixes channels down so that a voice on one of them, or on all, is kept.
+    """Mixes channels to one, so that a voice on one of them, or on all, is kept.
 
-    The channels are weighted by the principal component of what was heard lately, so that a silent side halves
-    nothing, and two sides of opposite sign do not cancel out. State of one stream.
+    Channels are weighted by the principal component of the recent sound, so that a silent side does not halve the
+    level, and two sides of opposite sign do not cancel out. Holds the state of one stream.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class OneChannel:
         self._weights: npt.NDArray[np.float64] | None = None
 
     def __call__(self, channels: Samples) -> Samples:
-        """Bring the next block together: float32 [channels, n] to float32 [n], about a second's memory."""
+        """Mix the next block: float32 [channels, n] to float32 [n]; remembers about a second."""
         if len(channels) == 1:
             return channels.reshape(-1)
         if self._weights is None or len(self._weights) != len(channels):
@@ -68,7 +68,7 @@ class OneChannel:
         keep = 0.5 ** (channels.shape[1] / 16_000)
         before = np.zeros_like(now) if self._covariance is None else self._covariance
         self._covariance = keep * before + now
-        # Where all is silent, all channels count alike.
+        # If all is silent, all channels have the same weight.
         _, vectors = np.linalg.eigh(self._covariance + 1e-9 * np.ones_like(now))
         after = vectors[:, -1]
         reference = np.ones(len(after)) if self._weights is None else self._weights
@@ -84,12 +84,12 @@ class SoundReader(Closing):
 
     Args:
         path: A sound file, or a video with sound.
-        sample_rate: Samples a second to give.
-        start_seconds: Leave out what comes before, counted from the first sample.
-        end_seconds: Leave out what comes from here on.
+        sample_rate: Samples per second of the result.
+        start_seconds: Leave out sound before this time, counted from the first sample.
+        end_seconds: Leave out sound from this time on.
 
     Raises:
-        InputError: It cannot be opened, or has no sound that this FFmpeg decodes.
+        InputError: The file cannot be opened, or has no sound that this FFmpeg can decode.
     """
 
     def __init__(
@@ -112,9 +112,9 @@ class SoundReader(Closing):
         base = self._stream.time_base
         begin = self._stream.start_time or 0
         self.begin_seconds = float(begin * base) if base is not None else 0.0
-        """The first sample's time in the file."""
+        """Time of the first sample in the file."""
         self.duration_seconds: float | None = None
-        """Length of the stretch, as the file says; None when it does not."""
+        """Length of the part according to the file; None if unknown."""
         if self._stream.duration is not None and base is not None:
             whole = float(self._stream.duration * base)
         else:
@@ -123,9 +123,9 @@ class SoundReader(Closing):
             stop = whole if end_seconds is None else min(end_seconds, whole)
             self.duration_seconds = max(stop - self._start, 0.0)
         self.corrupt_count = 0
-        """Damaged packets that were skipped."""
+        """Number of damaged packets that were skipped."""
         self.missing_seconds = 0.0
-        """How much less came than the file's header promises, once all was read; 0 where it does not say."""
+        """Seconds that the file lacks compared with its header, once all was read; 0 if the header does not say."""
         promised = whole if self._container.format.name in _PROMISING else _promised_by_wav(path)
         self._promised = promised if end_seconds is None else min(end_seconds, promised)
 
@@ -134,10 +134,10 @@ class SoundReader(Closing):
         self._container.close()
 
     def __iter__(self) -> Iterator[Samples]:
-        """Give the stretch's blocks in order, float32 [n], -1..1; what is missing in between is silence.
+        """Yield the part's blocks in order, float32 [n], -1..1; gaps are silence.
 
         Raises:
-            CorruptInputError: Nothing of it could be decoded.
+            CorruptInputError: Nothing could be decoded.
         """
         position, given, end = 0, 0, 0
         first, last = round(self._start * self._rate), None
@@ -157,7 +157,7 @@ class SoundReader(Closing):
                 yield block[low:high]
             if last is not None and position >= last:
                 break
-        # The file's own time of its last sample, where it jumps; the promise counts what a jump passes over.
+        # The file's own time of its last sample, if it jumps: the promised length includes the jump.
         missing = self._promised - max(position, end) / self._rate
         if missing > _MISSING_SECONDS + _MISSING_SHARE * self._promised:
             self.missing_seconds = missing
@@ -165,15 +165,15 @@ class SoundReader(Closing):
             raise CorruptInputError(f"{self.path}: its sound is damaged; none of it could be decoded")
 
     def _decoded(self) -> Iterator[tuple[int, Samples]]:
-        """Blocks as they come out of the decoder, each with its place in samples from the beginning."""
+        """Decoded blocks, each with its position in samples from the beginning."""
         resampler: av.AudioResampler | None = None
         shape: tuple[object, ...] = ()
         one_channel = OneChannel()
         position = 0
         for frame in self._frames():
             now = (frame.format.name, frame.layout.name, frame.sample_rate)
-            if resampler is None or now != shape:  # joined recordings change on the way
-                # Not planar: PyAV 18.1 reads past the eighth plane, and 7.1 has as many.
+            if resampler is None or now != shape:  # joined recordings may change it
+                # Not planar: PyAV 18.1 reads past the eighth plane, and 7.1 has eight.
                 resampler = av.AudioResampler("flt", frame.layout, self._rate)
                 shape = now
             if frame.pts is not None and frame.time_base is not None:
@@ -193,7 +193,7 @@ class SoundReader(Closing):
         while True:
             try:
                 packet = next(packets, None)
-            except (av.FFmpegError, OSError):  # the file ends in the middle of something
+            except (av.FFmpegError, OSError):  # the file ends inside a packet
                 self.corrupt_count += 1
                 return
             if packet is None:
@@ -222,12 +222,12 @@ class SoundReader(Closing):
 
 
 def _channels_of(frame: av.AudioFrame) -> Samples:
-    """Interleaved samples as float32 [channels, n]."""
+    """Samples of a frame as float32 [channels, n]."""
     return finite(frame.to_ndarray().reshape(-1, frame.layout.nb_channels).T)
 
 
 def _promised_by_wav(path: Path) -> float:
-    """Seconds of sound that the header of a WAV file promises; 0 of others, and where it does not say."""
+    """Length of the sound according to a WAV file's header, in seconds; 0 for other files, and if unknown."""
     with suppress(OSError), path.open("rb") as file:
         head = file.read(12)
         if head[:4] != b"RIFF" or head[8:] != b"WAVE":
@@ -248,5 +248,5 @@ def _promised_by_wav(path: Path) -> float:
 
 
 def finite(samples: npt.NDArray[np.generic]) -> Samples:
-    """Samples as floats; what is no number, in damaged files and drivers of floats, is silence."""
+    """Samples as float32; NaN and infinity, from damaged files and drivers, become silence."""
     return np.clip(np.nan_to_num(samples.astype(np.float32), posinf=0, neginf=0), -4, 4)

@@ -1,4 +1,4 @@
-"""The interface of sources of decoded pictures, implemented by containers and image sequences."""
+"""The interface of sources of decoded pictures; containers and image sequences implement it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from vitascope.frames import ChromaLocation
 from vitascope.media.reading.damage import DamageCounter
 
 LONGEST_PAUSE_SECONDS = 6 * 3600
-"""A clock that jumps ahead by more was set again; MP4 cannot say much longer pauses (2^31 ticks of 90 kHz)."""
+"""A clock that jumps ahead by more was reset; MP4 cannot express much longer pauses (2^31 ticks of 90 kHz)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFacts:
-    """The facts that are known before a picture is decoded; ``frames.VideoInfo`` explains the fields."""
+    """Facts known before a picture is decoded; see ``frames.VideoInfo`` for the fields."""
 
     path: Path
     container: str
@@ -29,16 +29,16 @@ class SourceFacts:
     frame_count_estimate: int | None
     duration_seconds: float | None
     size: tuple[int, int] | None = None
-    """(height, width) in luma samples; None when only a picture tells."""
+    """(height, width) in luma samples; None if only a picture tells."""
     sample_bytes: int = 1
-    """Size of a sample of its frames, 1 or 2; 1 when only a picture tells."""
+    """Bytes per sample of its frames, 1 or 2; 1 if only a picture tells."""
     sample_aspect_ratio: Fraction = Fraction(1)
     interlaced: bool = False
     has_alpha_beside: bool = False
     chroma_location: ChromaLocation | None = None
-    """From the codec's headers; None when they do not say."""
+    """From the codec's headers; None if they do not say."""
     hidden_count: int = 0
-    """Frames that the file's edit list leaves out."""
+    """Number of frames that the file's edit list leaves out."""
     audio_stream_count: int = 0
     audio_codec: str | None = None
     subtitle_stream_count: int = 0
@@ -48,7 +48,7 @@ class SourceFacts:
 class PictureSource(Protocol):
     """Decoded pictures in presentation order, with their time base set. Not thread-safe.
 
-    Software pictures, or CUDA pictures whose memory belongs to the decoder: it may write there again once the
+    Pictures are in host memory, or CUDA pictures whose memory belongs to the decoder: it may be overwritten once the
     picture object is gone.
     """
 
@@ -58,18 +58,18 @@ class PictureSource(Protocol):
 
     @property
     def damage(self) -> DamageCounter:
-        """Damage so far."""
+        """Damage so far, and its limit."""
 
     @property
     def decoder(self) -> str:
-        """The decoder, and why it is not the one that was requested; for reports."""
+        """The decoder, and why it is not the requested one; for reports."""
 
     def pictures(self) -> Iterator[av.VideoFrame]:
-        """Decode from the current position to the end; the last one started is the only one that may be used.
+        """Decode from the current position to the end; a new call invalidates earlier iterators.
 
         Raises:
-            CorruptInputError: Past the damage limit, or at the end when the file is shorter than it promises.
-            InputError: The file cannot be read any more.
+            CorruptInputError: The damage limit is exceeded, or the file is shorter than its header says.
+            InputError: The file can no longer be read.
         """
 
     def seek(self, pts: int) -> None:

@@ -1,7 +1,7 @@
-"""Find where a file's structure breaks: demuxers resume silently and lose what they skip.
+"""Finds where a file's structure breaks: demuxers resume silently after a break, and lose what they skip.
 
-Only headers are read, piece after piece: for an hour of video that takes a second or two. A file without a break may
-still hold damaged pictures, which decoders notice.
+Only headers are read, piece by piece; an hour of video takes a second or two. An intact file may still contain
+damaged pictures, which decoders notice.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _SMALLEST_FILE_BYTES = 64
 
 
 def broken_at(path: Path, container: str, *, stream_id: int = -1, came: int | None = None) -> int | None:
-    """The byte at which a file's structure breaks; None where it holds, or the container's is not known here.
+    """The byte at which a file's structure breaks; None if it is intact, or if the format is not supported.
 
-    Matroska, WebM, AVI, FLV, GIF, MP4's outermost boxes, and MPEG-TS.
+    Supports Matroska, WebM, AVI, FLV, GIF, MP4's outermost boxes, and MPEG-TS.
 
     Args:
         path: The file.
-        container: FFmpeg's name of its format.
-        stream_id: The video's number, in AVI, or PID, in MPEG-TS.
-        came: Packets of the video that came, in AVI, or different times, one after the other, in MPEG-TS, of which
-            two fields may share one: fewer than were written is a break at the end. None does not look.
+        container: FFmpeg's name of the format.
+        stream_id: The video's stream number in AVI, or PID in MPEG-TS.
+        came: Number of the video's packets that were read (AVI), or of its successive different times (MPEG-TS, where
+            two fields may share one); fewer than the file holds is a break at the end. None does not compare.
     """
     size = path.stat().st_size
     if size < _SMALLEST_FILE_BYTES:
@@ -41,7 +41,7 @@ def broken_at(path: Path, container: str, *, stream_id: int = -1, came: int | No
     with path.open("rb") as file:
         if "mp4" in container:
             return next((box.offset for box in declared_boxes(file) if box.end > size), None)
-        if isinstance(path, RemotePath):  # all of it would be read
+        if isinstance(path, RemotePath):  # would be downloaded completely
             return None
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             if container in _COUNTING_WALKS:
@@ -51,15 +51,16 @@ def broken_at(path: Path, container: str, *, stream_id: int = -1, came: int | No
 
 
 def is_joined(path: Path, container: str, *, stream_id: int) -> bool:
-    """True for MPEG-TS whose clock goes back on the way. The answer is kept for as long as the file stays as it is.
+    """True for MPEG-TS whose clock is reset somewhere in the file; cached until the file changes.
 
-    Up to 128 MB all of it is read, to where its structure breaks. Of longer files 128 places are, a megabyte each: a
-    take is missed where it is shorter than the way between two places and its last time that was seen lies before the
-    next one's. Two takes of which the first is twice as long as that way are always told apart.
+    Files up to 128 MB are read completely, up to a break in their structure. In longer files, 128 places of a
+    megabyte each are read. A recording is missed if it is shorter than the distance between two places, and the last
+    time seen before is earlier than the next one seen. Two recordings are always told apart if the first is at least
+    twice as long as that distance.
 
     Args:
         path: The file.
-        container: FFmpeg's name of its format.
+        container: FFmpeg's name of the format.
         stream_id: The video's PID.
     """
     if container != "mpegts" or isinstance(path, RemotePath):
@@ -78,7 +79,7 @@ def _clock_goes_back(path: Path, size: int, _changed_ns: int, pid: int) -> bool:
             try:
                 decoded_at = _walked_packets(content, pid)[1][:, 1]
             finally:
-                del content  # the map cannot be closed while it is looked at
+                del content  # the map cannot be closed while the array uses it
         return bool(_goes_back(decoded_at[:-1], decoded_at[1:]).any())
     decoded_at = np.empty(0, np.int64)
     with path.open("rb", buffering=0) as file:
@@ -93,11 +94,11 @@ def _clock_goes_back(path: Path, size: int, _changed_ns: int, pid: int) -> bool:
 
 
 def walks(container: str) -> bool:
-    """True for a format whose structure is known here piece by piece."""
+    """True for a format whose structure this module can walk."""
     return any(name in container for name in (*_WALKS, *_COUNTING_WALKS))
 
 
-# Matroska (RFC 9559): a segment's children, a cluster's, a block group's.
+# Matroska (RFC 9559): children of a segment, of a cluster, of a block group.
 _EBML = 0x1A45DFA3
 _TRACKS, _TRACK_ENTRY, _TRACK_NUMBER, _TRACK_TYPE = 0x1654AE6B, 0xAE, 0xD7, 0x83
 _VIDEO_TYPE = b"\1"
@@ -118,7 +119,7 @@ _OF_SEGMENT = frozenset(
     }
 )
 _NUMBERS = frozenset({0xE7, 0xA7, 0xAB})
-"""A cluster's time, place and length of the one before: a bit away from the sign of a block."""
+"""A cluster's time, position, and size of the previous one: each differs from a block's ID by one bit."""
 _LONGEST_NUMBER_BYTES = 8
 _OF_CLUSTER = frozenset({0xE7, 0x5854, 0xA7, 0xAB, _SIMPLE_BLOCK, _BLOCK_GROUP, 0xAF, _VOID, _CRC})
 _OF_BLOCK_GROUP = frozenset(
@@ -134,7 +135,7 @@ def _matroska_break(data: mmap.mmap) -> int | None:
         if header is None or header[0] not in (_EBML, SEGMENT, _VOID, _CRC):
             return at
         identifier, length, head = header
-        if length is None and identifier != SEGMENT:  # which alone may be open
+        if length is None and identifier != SEGMENT:  # only a segment may have an unknown size
             return at
         end = size if length is None else at + head + length
         if identifier == SEGMENT:
@@ -149,7 +150,7 @@ def _matroska_break(data: mmap.mmap) -> int | None:
 def _children_break(
     data: mmap.mmap, at: int, end: int, known: frozenset[int], *, tracks: dict[int, bytes]
 ) -> int | None:
-    """The first of these elements that breaks; ``tracks`` takes number and type of those declared on the way."""
+    """The position of the first child that is invalid; ``tracks`` collects number and type of declared tracks."""
     while at < end:
         header = read_element_header(data[at : at + 12])
         if header is None or header[0] not in known:
@@ -157,7 +158,7 @@ def _children_break(
         identifier, length, head = header
         begin = at + head
         if length is None:
-            # A live recording's cluster ends where something begins that stands beside clusters.
+            # A live recording's cluster has no size; it ends at the next element on its own level.
             if identifier != _CLUSTER:
                 return at
             at = _end_of_open_cluster(data, begin, end, tracks)
@@ -177,7 +178,7 @@ def _children_break(
 
 
 def _declared_tracks(data: mmap.mmap, at: int, end: int) -> dict[int, bytes]:
-    """Number and type of each."""
+    """Number and type of each track."""
     entries = (value for kind, value in _elements(data[at:end]) if kind == _TRACK_ENTRY)
     fields = [dict(_elements(entry)) for entry in entries]
     return {
@@ -195,9 +196,9 @@ def _elements(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _is_no_block(data: mmap.mmap, begin: int, tracks: dict[int, bytes]) -> bool:
-    """True for a track that nobody declared, or flags that no writer sets: they stand behind two bytes of time.
+    """True if a block's track was never declared, or its flags, after two bytes of time, are such as no writer sets.
 
-    Several frames to a block (lacing) are for sound.
+    Several frames per block (lacing) are only used for audio.
     """
     number_bytes = 9 - data[begin].bit_length()
     head = data[begin : begin + number_bytes + 3]
@@ -221,11 +222,11 @@ def _end_of_open_cluster(data: mmap.mmap, at: int, end: int, tracks: dict[int, b
 
 _FOUR_CHARACTERS = re.compile(rb"[ -~]{4}")
 _UNKNOWN_BYTES = 1 << 31
-"""A list as long as this, or longer, has the placeholder of a writer that could not go back."""
+"""A list this long, or longer, has the placeholder size of a writer that could not seek back."""
 
 
 def _avi_break(data: mmap.mmap, number: int, came: int | None) -> int | None:
-    """Microsoft's AVI RIFF reference, and OpenDML's further ``RIFF`` pieces."""
+    """Walk an AVI: Microsoft's AVI RIFF reference, and OpenDML's further ``RIFF`` pieces."""
     at, size, stream_count, written = 0, len(data), -1, 0
     own = (b"%02ddc" % number, b"%02ddb" % number)
     while at + 8 <= size:
@@ -237,10 +238,10 @@ def _avi_break(data: mmap.mmap, number: int, came: int | None) -> int | None:
             return size
         if is_movi and stream_count < 0:
             stream_count = data[:at].count(b"strh")
-        if stream_count >= 0 and kind[:2].isdigit() and int(kind[:2]) >= stream_count:  # whose chunk is it?
+        if stream_count >= 0 and kind[:2].isdigit() and int(kind[:2]) >= stream_count:  # no such stream
             return at
         if is_movi or kind == b"RIFF" or (kind == b"LIST" and data[at + 8 : at + 12] == b"rec "):
-            at += 12  # what is in it is looked at
+            at += 12  # go into the list
             continue
         written += kind in own and length > 0 and stream_count >= 0
         at += 8 + length + length % 2
@@ -250,31 +251,31 @@ def _avi_break(data: mmap.mmap, number: int, came: int | None) -> int | None:
 
 
 _AVC_HEADS = (b"\x17\0", b"\x27\0")
-"""What begins the decoder's configuration in H.264's tags, called a keyframe or none."""
+"""First bytes of a tag with H.264's decoder configuration, marked as a keyframe or not."""
 _FLV_VIDEO, _ENHANCED = 9, 0x80
 _NUMBER_OF = {b"avc1": b"\7", b"hvc1": b"\x0c"}
-"""Four characters of enhanced tags, and the number of others."""
+"""FourCCs of enhanced tags, and the equivalent codec numbers of classic tags."""
 _SEVERAL_TRACKS, _MORE_OF_A_HEAD = 6, 7
-"""Enhanced tags that tell the codec later, or several."""
+"""Packet types of enhanced tags that name the codec later, or several codecs."""
 _FLV_FILE_SIZE = re.compile(rb"\0\x08filesize\0(.{8})", re.DOTALL)
-"""A number of the metadata: name, type, double."""
+"""A number in the metadata: name, type, double."""
 _FLV_METADATA_BYTES = 1 << 16
 
 
 def _flv_break(data: mmap.mmap) -> int | None:
-    """Adobe, "Video File Format Specification" 10.1, annex E: each tag is followed by its length."""
+    """Walk an FLV (Adobe, "Video File Format Specification" 10.1, annex E): each tag is followed by its length."""
     at, size, codec = int.from_bytes(data[5:9], "big") + 4, len(data), b""
     while at + 11 <= size:
         length = 11 + int.from_bytes(data[at + 1 : at + 4], "big")
         if data[at] & 0x1F not in (8, 9, 18) or data[at + 8 : at + 11] != b"\0\0\0" or at + length > size:
             return at
         is_head = data[at] & 0x1F == 9 and data[at + 11 : at + 13] in _AVC_HEADS
-        if is_head and data[at + 16 : at + 17] != b"\1":  # the version of what it is called and is not
+        if is_head and data[at + 16 : at + 17] != b"\1":  # the configuration record has version 1
             return at
         if data[at] & 0x1F == _FLV_VIDEO and length > 11:
             own = _flv_codec(data[at + 11 : at + min(length, 17)], before=codec)
             codec = codec or own
-            if _NUMBER_OF.get(own, own) != _NUMBER_OF.get(codec, codec):  # a stream of its own to FFmpeg
+            if _NUMBER_OF.get(own, own) != _NUMBER_OF.get(codec, codec):  # FFmpeg makes it a separate stream
                 return at
         behind = data[at + length : at + length + 4]
         if len(behind) == 4 and int.from_bytes(behind, "big") not in (length, 0):
@@ -285,11 +286,11 @@ def _flv_break(data: mmap.mmap) -> int | None:
 
 
 def _flv_codec(head: bytes, *, before: bytes) -> bytes:
-    """The codec of a video tag, perhaps with the head of "Enhanced RTMP" (v2); where that names it later, the last."""
+    """The codec of a video tag, possibly with an "Enhanced RTMP" (v2) header; the previous one if it is named later."""
     kind, four = head[0] & 0xF, head[1:5]
     if not head[0] & _ENHANCED:
         return bytes([kind])
-    # Heads that are a number are followed by such, but for those of further tracks.
+    # A number is only followed by other numbers, except in headers of further tracks.
     is_other = kind == _SEVERAL_TRACKS and head[2:6].isalnum()
     return before if is_other or (kind == _MORE_OF_A_HEAD and len(before) != 1) else four
 
@@ -297,13 +298,13 @@ def _flv_codec(head: bytes, *, before: bytes) -> bytes:
 _GIF_EXTENSION, _GIF_IMAGE, _GIF_TRAILER = 0x21, 0x2C, 0x3B
 _GIF_CONTROL = 0xF9
 _GIF_SUB_BLOCKS = {_GIF_CONTROL: 4, 0x01: 12, 0xFF: 11}
-"""Length of an extension's first sub-block: graphic control, which has no other, plain text, application."""
+"""Length of an extension's first sub-block: graphic control (which has no other), plain text, application."""
 _GIF_PICTURE = re.compile(rb"\x21\xf9\x04.{4}\0\x2c", re.DOTALL)
-"""A graphic control and its image: where they lie in a block, that block has swallowed them."""
+"""A graphic control followed by an image: if it lies inside a block, that block has swallowed both."""
 
 
 def _gif_break(data: mmap.mmap) -> int | None:
-    """GIF89a: blocks of sub-blocks, then the trailer."""
+    """Walk a GIF89a: blocks of sub-blocks, then the trailer."""
     at, size = 13 + _palette_bytes(data[10]), len(data)
     while at < size:
         kind = data[at]
@@ -321,7 +322,8 @@ def _gif_break(data: mmap.mmap) -> int | None:
         full = data[inside] if inside < size else 0
         while inside < size and (length := data[inside]):
             inside += 1 + length
-            # Writers fill each sub-block of an image but the last: a short one inside ends another image.
+            # Writers fill each sub-block of an image but the last: a short one inside shows that another image ended
+            # there.
             if kind == _GIF_IMAGE and length < full and inside < size and data[inside]:
                 return inside
         if inside >= size or _GIF_PICTURE.search(data, at + 2, inside):
@@ -338,21 +340,22 @@ _TS_PACKET_BYTES = (188, 192, 204)
 _SYNC = 0x47
 _PACKETS_AT_A_TIME = 1 << 18
 _PLACE_COUNT, _PLACE_BYTES = 128, 1 << 20
-"""Where a long file is looked at for joined takes, and how much: a picture of most begins in a megabyte."""
+"""Number and size of the places where a long file is checked for joined recordings; a megabyte usually contains the
+start of a picture."""
 _PACKETS_TO_TELL = 1 << 12
 _START_CODE = np.array([0, 0, 1], np.uint8)
 _SHOWN_AT, _DECODED_AT, _TIME_BYTES = 9, 14, 5
-"""Where a packet of a stream has the time at which it is shown, which most carry, and that of its decoding."""
+"""Offsets of presentation and decoding time in a packet of a stream; most packets have the first."""
 _TIMES = 1 << 33
 
 
 def _transport_break(data: mmap.mmap, pid: int, came: int | None) -> int | None:
-    """ISO/IEC 13818-1: packets of one length; those of the video are counted, from 0 to 15 and again."""
+    """Walk an MPEG-TS (ISO/IEC 13818-1): packets of one length; the video's are numbered 0 to 15 in a loop."""
     content = np.frombuffer(data, np.uint8)
     try:
         return _packets_break(content, pid, came)
     finally:
-        del content  # the map cannot be closed while it is looked at
+        del content  # the map cannot be closed while the array uses it
 
 
 def _packets_break(content: npt.NDArray[np.uint8], pid: int, came: int | None) -> int | None:
@@ -367,7 +370,7 @@ def _packets_break(content: npt.NDArray[np.uint8], pid: int, came: int | None) -
 
 
 def _walked_packets(content: npt.NDArray[np.uint8], pid: int) -> tuple[int | None, npt.NDArray[np.int64]]:
-    """Find where the packets of the video break, and their times up to there; see ``_video_break``."""
+    """Find where the video's packets break, and their times up to there; see ``_video_break``."""
     length, begin = _packet_grid(content)
     count = (len(content) - begin) // length
     packets = content[begin : begin + count * length].reshape(count, length)
@@ -385,25 +388,26 @@ def _walked_packets(content: npt.NDArray[np.uint8], pid: int) -> tuple[int | Non
 
 
 def _packet_grid(content: npt.NDArray[np.uint8]) -> tuple[int, int]:
-    """The length of packets and where the first one begins: sync bytes lie at that distance, wherever they begin."""
+    """Packet length, and position of the first packet: sync bytes repeat at that distance."""
     syncs = np.flatnonzero(content[: _PACKETS_TO_TELL * _TS_PACKET_BYTES[0]] == _SYNC)
     places = {length: np.bincount(syncs % length, minlength=length) for length in _TS_PACKET_BYTES}
     length = max(places, key=lambda length: length * int(places[length].max()))
-    begin = length - 188 if length == 192 else 0  # M2TS: four bytes of time stand before
-    # A recording may begin inside a packet. One that begins with a packet and goes on elsewhere lacks something.
+    begin = length - 188 if length == 192 else 0  # M2TS: four bytes of timestamp come first
+    # A recording may begin inside a packet. If the first byte is a sync byte but later packets are elsewhere, bytes
+    # are missing.
     return length, begin if content[begin] == _SYNC else int(places[length].argmax())
 
 
 def _video_break(
     packets: npt.NDArray[np.uint8], pid: int, last_counter: int | None, times: npt.NDArray[np.int64]
 ) -> tuple[int | None, int | None, npt.NDArray[np.int64]]:
-    """The first packet of the video that does not follow, or begins nothing; the last counter; all times so far.
+    """The first packet of the video that is out of order or starts nothing valid; the last counter; all times so far.
 
-    Times are int64 [n, 2]: when each is shown, and when it is decoded.
+    Times are int64 [n, 2]: presentation and decoding time.
     """
     heads = packets[:, 1:4].astype(np.int32)
     own = np.flatnonzero((((heads[:, 0] & 0x1F) << 8) | heads[:, 1]) == pid)
-    own = own[(heads[own, 2] & 0x10) > 0]  # those with a payload are counted
+    own = own[(heads[own, 2] & 0x10) > 0]  # only packets with a payload are numbered
     if not own.size:
         return None, last_counter, times
     heads = heads[own]
@@ -411,7 +415,7 @@ def _video_break(
     steps = np.diff(counters, prepend=counters[:1] if last_counter is None else last_counter) & 0xF
     has_field = (heads[:, 2] & 0x20) > 0
     is_meant = has_field & (packets[own, 4] > 0) & ((packets[own, 5] & 0x80) > 0)
-    # What begins a picture begins with a start code, behind the field; one that is scrambled cannot be read anyway.
+    # The start of a picture has a start code after the adaptation field. Scrambled packets cannot be read anyway.
     begins = np.flatnonzero(((heads[:, 0] & 0x40) > 0) & ((heads[:, 2] & 0xC0) == 0))
     payload = np.where(has_field[begins], packets[own[begins], 4].astype(np.int32) + 5, 4)
     places = payload[:, None] + np.arange(_DECODED_AT + _TIME_BYTES)
@@ -421,22 +425,22 @@ def _video_break(
     shown = _time_of(begun[:, _SHOWN_AT:_DECODED_AT])
     new = np.stack([shown, np.where(has_both, _time_of(begun[:, _DECODED_AT:]), shown)], axis=1)[has_time]
     before = np.concatenate([times[-1:] if len(times) else new[:1], new])[:-1]
-    # Decoding goes on in time: where it does not, another recording begins behind the first.
+    # Decoding times increase; if one does not, another recording begins there.
     is_meant[begins[has_time]] |= _goes_back(before[:, 1], new[:, 1])
-    is_broken = (steps > 1) & ~is_meant  # a packet may come twice
+    is_broken = (steps > 1) & ~is_meant  # a packet may be repeated
     is_broken[begins] |= (begun[:, :3] != _START_CODE).any(axis=1)
     broken = np.flatnonzero(is_broken)
     return (int(own[broken[0]]) if broken.size else None), int(counters[-1]), np.concatenate([times, new])
 
 
 def _goes_back(before: npt.NDArray[np.int64], after: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """True where time goes back, on a clock that begins anew behind its last tick."""
+    """True where time goes back, on a clock that wraps around."""
     back = (before - after) % _TIMES
     return (back > 0) & (back < _TIMES // 2)
 
 
 def _time_of(coded: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
-    """The 33 bits of a time, in five bytes with marker bits between."""
+    """Decode a 33-bit time from five bytes with marker bits in between."""
     high, upper, middle, lower, low = coded.astype(np.int64).T
     times: npt.NDArray[np.int64] = (
         (high >> 1 & 7) << 30 | upper << 22 | middle >> 1 << 15 | lower << 7 | low >> 1
@@ -453,4 +457,4 @@ _COUNTING_WALKS: dict[str, Callable[[mmap.mmap, int, int | None], int | None]] =
     "avi": _avi_break,
     "mpegts": _transport_break,
 }
-"""Those that look at one stream, and at what came of it."""
+"""Walkers that look at one stream, and compare the number of packets read."""

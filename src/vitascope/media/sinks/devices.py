@@ -1,4 +1,4 @@
-"""Sinks that other programs see as a source, each through a library that is an extra: virtual camera, NDI, Spout."""
+"""Sinks that other programs see as a source, each through an optional library: virtual camera, NDI, Spout."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from vitascope.media.sinks.sink import LivePicture, PixelFormat, SinkFormat
 
 
 class VirtualCameraSink:
-    """A camera that video calls and browsers see, through pyvirtualcam (v4l2loopback, OBS, Unity Capture).
+    """A camera for video calls and browsers, through pyvirtualcam (v4l2loopback, OBS, Unity Capture).
 
-    See https://github.com/letmaik/pyvirtualcam. It is under the GPL-2.0, and so comes as an extra of its own.
+    See https://github.com/letmaik/pyvirtualcam. Its licence is GPL-2.0, so it is a separate extra.
 
     Args:
-        target: A device, such as ``/dev/video2``; empty takes the first free one.
+        target: A device, such as ``/dev/video2``; empty uses the first free one.
     """
 
     pixel_format: PixelFormat = "rgb24"
-    """Every backend takes it."""
+    """Supported by every backend."""
 
     def __init__(self, target: str = "") -> None:
         self._device = target or None
@@ -27,7 +27,7 @@ class VirtualCameraSink:
 
     @property
     def name(self) -> str:
-        """``virtualcam``, and its device where one was named."""
+        """``virtualcam``, with the device if one was given."""
         return "virtualcam" if self._device is None else f"virtualcam:{self._device}"
 
     def open(self, made: SinkFormat) -> None:
@@ -54,27 +54,27 @@ class VirtualCameraSink:
             ) from error
 
     def send(self, picture: LivePicture) -> None:
-        """Show a picture; the pace is the caller's."""
+        """Show a picture; the caller sets the pace."""
         self._camera.send(picture.as_format("rgb24"))
 
     def close(self) -> None:
-        """Give the device back."""
+        """Release the device."""
         camera, self._camera = self._camera, None
         if camera is not None:
             camera.close()
 
 
 class NdiSink:
-    """An NDI source in the local network, through cyndilib (which brings the vendor's library).
+    """An NDI source in the local network, through cyndilib (which includes the vendor's library).
 
-    See https://cyndilib.readthedocs.io. NDI compresses: levels come out changed by a few.
+    See https://cyndilib.readthedocs.io. NDI compresses, so pixel values change slightly.
 
     Args:
-        target: The source's name; ``Vitascope`` when empty.
+        target: Name of the source; empty means ``Vitascope``.
     """
 
     pixel_format: PixelFormat = "bgra"
-    """NDI's own order."""
+    """NDI's native order."""
 
     def __init__(self, target: str = "") -> None:
         self._source = target or "Vitascope"
@@ -99,16 +99,16 @@ class NdiSink:
         frame.set_frame_rate(made.frame_rate)
         frame.set_fourcc(FourCC.BGRA)
         try:
-            # Pictures come at the loop's own pace.
+            # Pictures arrive at the loop's own pace.
             sender = Sender(self._source, clock_video=False)
             sender.set_video_frame(frame)
             sender.open()
-        except Exception as error:  # the library raises plain exceptions
+        except Exception as error:  # cyndilib raises plain exceptions
             raise OutputError(f"{self.name} cannot be opened: {error}") from error
         self._sender = sender
 
     def send(self, picture: LivePicture) -> None:
-        """Send a picture; NDI compresses it in a thread of its own, and reads it until the next one comes."""
+        """Send a picture; NDI compresses it on its own thread, and reads it until the next one comes."""
         self._sender.write_video_async(picture.as_format("bgra").reshape(-1))
         self._held = picture
 
@@ -124,13 +124,13 @@ _GL_RGBA = 0x1908
 
 
 class SpoutSink:
-    """A Spout sender on Windows, through SpoutGL: pictures that OBS, Resolume and others take from the GPU.
+    """A Spout sender on Windows, through SpoutGL, whose pictures OBS, Resolume and others take from the GPU.
 
-    See https://github.com/jlai/Python-SpoutGL. It has never been run: it needs Windows. What it calls is tested against
-    a stand-in.
+    See https://github.com/jlai/Python-SpoutGL. Never run, because it needs Windows; its calls are tested against a
+    stand-in.
 
     Args:
-        target: The sender's name; ``Vitascope`` when empty.
+        target: Name of the sender; empty means ``Vitascope``.
     """
 
     pixel_format: PixelFormat = "rgba"

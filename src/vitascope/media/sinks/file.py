@@ -22,15 +22,15 @@ from vitascope.media.writing.writer import VideoWriter
 _TIME_BASE = Fraction(1, 90_000)
 _YUV420P = PIXEL_FORMATS["yuv420p"]
 _ROOM_BYTES, _ROOM_BYTES_A_PICTURE = 32_000_000, 32
-"""Free bytes of a disk that completing a file may take: pictures that the encoder still holds, and an MP4's index. Its
-tables take at most 28 bytes for a picture's size, times and place (ISO/IEC 14496-12, 8.6 and 8.7)."""
+"""Free disk space that completing a file may need: for frames that the encoder still holds, and an MP4's index, whose
+tables take at most 28 bytes for a frame's size, times and position (ISO/IEC 14496-12, 8.6 and 8.7)."""
 
 
 def files_of(sinks: Iterable[Sink]) -> list[Path]:
     """The files that sinks write.
 
     Raises:
-        UsageError: Two of them write one file.
+        UsageError: Two sinks write the same file.
     """
     paths = [sink.path for sink in sinks if isinstance(sink, FileSink)]
     seen: set[str] = set()
@@ -43,16 +43,16 @@ def files_of(sinks: Iterable[Sink]) -> list[Path]:
 
 
 class FileSink:
-    """H.264, H.265, VP9 or AV1, with a quick preset unless another is set.
+    """Records H.264, H.265, VP9 or AV1, with a fast preset unless another is set.
 
-    What was live cannot be made again: it ends while the disk has room left to complete the file.
+    A live run cannot be repeated, so the sink ends while the disk still has room to complete the file.
 
     Args:
-        target: Path of the file; it appears when the sink is closed. Opened again, it writes another one beside it,
-            ``out-2.mp4`` after ``out.mp4``: what was kept before stays.
-        codec: A codec, or ``auto``: by the file's suffix.
-        crf: Constant rate factor on the codec's own scale; None is the default of quick encoding.
-        preset: The encoder's preset; None is a quick one.
+        target: Path of the file, which appears when the sink is closed. If opened again, it writes another file
+            beside it, such as ``out-2.mp4`` after ``out.mp4``, and keeps the first.
+        codec: A codec, or ``auto`` to choose by the file's suffix.
+        crf: Constant rate factor on the codec's own scale; None uses the default for fast encoding.
+        preset: The encoder's preset; None uses a fast one.
         with_alpha: Keep transparency, in ProRes 4444 (.mov), VP9 (.webm) or FFV1 (.mkv).
     """
 
@@ -66,7 +66,7 @@ class FileSink:
         with_alpha: bool = False,
     ) -> None:
         self.pixel_format: PixelFormat = "yuva420p" if with_alpha else "yuv420p"
-        """4:2:0."""
+        """Always 4:2:0."""
         self._codec, self._crf, self._preset = codec, crf, preset
         self._path = local_path_of(target)
         if not self._path.suffix:
@@ -80,16 +80,16 @@ class FileSink:
 
     @property
     def name(self) -> str:
-        """``file:PATH``, of the file that is written now."""
+        """``file:PATH``, with the current file."""
         return f"file:{self._path}"
 
     @property
     def path(self) -> Path:
-        """The file that is written now."""
+        """The current file."""
         return self._path
 
     def open(self, made: SinkFormat) -> None:
-        """See ``Sink.open``; encoders take even sizes only."""
+        """See ``Sink.open``; encoders only support even sizes."""
         if made.width % 2 or made.height % 2:
             raise OutputError(f"{self.name}: pictures of {made.width}x{made.height}; both must be even")
         self._path = self._next_path()
@@ -119,14 +119,14 @@ class FileSink:
         """Encode a picture.
 
         Raises:
-            OutputError: The disk is all but full, or failed; after the former, ``close`` completes the file.
+            OutputError: The disk is nearly full, or failed; if nearly full, ``close`` still completes the file.
         """
-        assert self._writer is not None  # opened
+        assert self._writer is not None  # set by open()
         self._refuse_without_room()
         if self._count == 0:
             self._origin_seconds = picture.captured_seconds
         ticks = round((picture.captured_seconds - self._origin_seconds) / _TIME_BASE)
-        ticks = max(ticks, self._last_ticks + 1)  # two captured in one moment still follow one another
+        ticks = max(ticks, self._last_ticks + 1)  # equal capture times must differ
         made = picture.as_format(self.pixel_format)
         planes = tuple(
             np.frombuffer(plane, np.uint8).reshape(plane.height, plane.line_size)[:, : plane.width]
@@ -140,7 +140,7 @@ class FileSink:
         self._count, self._last_ticks = self._count + 1, ticks
 
     def close(self) -> None:
-        """Complete the file. Without a picture no file is made."""
+        """Complete the file. Without a picture, no file is created."""
         writer, self._writer = self._writer, None
         if writer is None:
             return
@@ -151,10 +151,10 @@ class FileSink:
             writer.discard()
 
     def _refuse_without_room(self) -> None:
-        """A full disk takes no index, and an MP4 without one is lost."""
+        """Without room for its index, an MP4 would be lost."""
         try:
             free = shutil.disk_usage(self._path.absolute().parent).free
-        except OSError:  # a folder that is gone: writing says so
+        except OSError:  # the folder is gone; writing reports it
             return
         needed = _ROOM_BYTES + _ROOM_BYTES_A_PICTURE * self._count
         if free < needed:

@@ -17,9 +17,9 @@ from vitascope.media.sinks.sink import Attentive, LivePicture, Sink, SinkFormat
 
 _NEWEST = QueueLimits(items=1, nbytes=None, overflow="drop_oldest")
 _LET_GO_SECONDS = 5.0
-"""For the time before to give its device back."""
+"""Time for the previous thread to release its device."""
 _ATTEND_SECONDS = 0.05
-"""Between two looks at what a sink has to do while no picture comes."""
+"""Time between calls of ``attend`` while no picture comes."""
 
 State = Literal["starting", "running", "failed", "closed"]
 
@@ -27,14 +27,14 @@ State = Literal["starting", "running", "failed", "closed"]
 class Opening:
     """Opens a sink, sends it pictures and closes it, on its own thread.
 
-    Each time has its own figures, so that a thread that was left behind cannot change those of the next time.
+    Each opening has its own figures, so that an abandoned thread cannot change those of the next.
 
     Args:
-        sink: Used by the thread alone, once the time before is over.
-        made: The pictures that it will be given.
-        before: The time before this one; it failed.
-        on_failure: Called from the thread when the sink fails.
-        threaded: False works in the caller's thread.
+        sink: The sink, used only by this thread once the previous one has ended.
+        made: Format of the pictures.
+        before: The previous opening, which failed.
+        on_failure: Called from the thread if the sink fails.
+        threaded: False runs the sink on the caller's thread.
     """
 
     def __init__(
@@ -48,27 +48,28 @@ class Opening:
     ) -> None:
         self.state: State = "starting"
         self.error: Exception | None = None
-        """The error that ended it, if it failed."""
+        """The error that ended it; None if it did not fail."""
         self.sent = 0
-        """Pictures that reached the sink."""
+        """Number of pictures that reached the sink."""
         self.send, self.age = LatencyHistogram(), LatencyHistogram()
         self.is_decided = threading.Event()
-        """Set when it is open, or cannot be opened."""
+        """Set once it is open, or cannot be opened."""
         self._sink, self._made, self._on_failure = sink, made, on_failure
         self._before = before
         self._queue: BoundedQueue[LivePicture] = BoundedQueue(sink.name, limits=_NEWEST)
         self._lock = threading.Lock()
-        self._turn = threading.Lock()  # held while a sink without a thread is at work
+        self._turn = threading.Lock()  # held while a sink without a thread is busy
         self._takes = True
         self._thread: threading.Thread | None = None
-        # In a thread of its own also what a library should not raise; in the caller's thread Ctrl-C is the caller's.
+        # On its own thread, catch even what a library should not raise; on the caller's thread, Ctrl-C is the
+        # caller's.
         self._caught: type[BaseException] = BaseException if threaded else Exception
         if threaded:
             self._thread = threading.Thread(target=self._run, name=f"vitascope-sink-{sink.name}", daemon=True)
 
     @property
     def dropped(self) -> int:
-        """Pictures that newer ones replaced before the sink took them."""
+        """Number of pictures replaced by newer ones before the sink took them."""
         return self._queue.report().dropped
 
     def start(self) -> None:
@@ -79,7 +80,7 @@ class Opening:
             self._open()
 
     def offer(self, picture: LivePicture) -> None:
-        """Hand over a picture without waiting."""
+        """Pass a picture without waiting."""
         if self._thread is None:
             with self._turn:
                 if self.state == "running" and not self._guarded(lambda: self._take(picture)):
@@ -90,7 +91,7 @@ class Opening:
                 self._queue.put(picture)
 
     def end(self) -> None:
-        """Accept no more pictures, and finish after the waiting ones."""
+        """Accept no more pictures, and finish the waiting ones."""
         with self._lock:
             self._takes = False
         self._queue.end()
@@ -98,15 +99,15 @@ class Opening:
             self._close()
 
     def join(self, timeout_seconds: float) -> bool:
-        """Wait until the sink is closed; False when that takes longer."""
-        if self._thread is not None and self._thread.ident is not None:  # or its start was interrupted
+        """Wait until the sink is closed; False on timeout."""
+        if self._thread is not None and self._thread.ident is not None:  # otherwise its start was interrupted
             self._thread.join(timeout_seconds)
         elif self._turn.acquire(timeout=timeout_seconds):
             self._turn.release()
         return not self._is_at_work()
 
     def give_up(self, allowed_seconds: float) -> None:
-        """Abandon a sink that hangs: it has failed."""
+        """Abandon a sink that hangs; it counts as failed."""
         error = OutputError(f"{self._sink.name} did not finish within {allowed_seconds:g} seconds")
         self.error, self.state = error, "failed"
 
@@ -125,7 +126,7 @@ class Opening:
             self._close()
 
     def _open(self) -> bool:
-        """Open the sink; where that fails, close what is open of it."""
+        """Open the sink; if that fails, close what was opened."""
         if self._before is not None and not self._before.join(_LET_GO_SECONDS):
             self._fail(OutputError(f"{self._sink.name} still hangs and cannot be started again"))
             return False
@@ -160,7 +161,7 @@ class Opening:
         try:
             self._sink.close()
         except self._caught as error:
-            if self.error is None:  # else what was lost first says more
+            if self.error is None:  # otherwise the first error says more
                 self._fail(error)
         if self.error is None:
             self.state = "closed"
@@ -168,7 +169,7 @@ class Opening:
     def _guarded(self, work: Callable[[], object]) -> bool:
         try:
             work()
-        except self._caught as error:  # whatever its library raises, the other sinks go on
+        except self._caught as error:  # whatever the library raises, the other sinks continue
             self._fail(error)
         return self.error is None
 
@@ -192,28 +193,28 @@ _OPEN_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class OutletReport:
-    """The figures of one sink since it was last started."""
+    """The figures of a sink since it was last started."""
 
     name: str
     state: Literal["closed"] | State
     sent: int
-    """Pictures that reached it."""
+    """Number of pictures that reached it."""
     dropped: int
-    """Pictures that newer ones replaced before it took them."""
+    """Number of pictures replaced by newer ones before it took them."""
     send: Latency
-    """The time that it takes for a picture."""
+    """Time to send a picture."""
     age: Latency
-    """From capture until it had the picture."""
+    """Time from capture until it had the picture."""
     error: str | None
-    """Why it failed, in one line."""
+    """Why it failed, in one line; None if it did not."""
     restarts: int = 0
-    """Times that it was tried again after it had failed."""
+    """Number of restarts after failures."""
     earlier_error: str | None = None
-    """Why it failed the time before, in one line; None when it did not."""
+    """Why it failed before the last restart, in one line; None if it did not."""
 
     @property
     def failure(self) -> str | None:
-        """Why it failed, in one line; None when it did not."""
+        """Why it failed, in one line; None if it did not."""
         if self.state != "failed":
             return None
         reason = self.error or "failed"
@@ -221,13 +222,14 @@ class OutletReport:
 
 
 class SinkOutlet(Closing):
-    """One sink at work. A context manager. Thread-safe.
+    """A running sink. A context manager. Thread-safe.
 
     Args:
-        sink: Used by one thread at a time, the outlet's own.
-        made: The pictures that it will be given.
-        on_failure: Called from the thread when the sink fails; it can be started again.
-        threaded: False works in ``offer``, in the caller's thread: nothing is dropped, and a slow sink holds up all.
+        sink: The sink, used by one thread at a time, the outlet's own.
+        made: Format of the pictures.
+        on_failure: Called from the thread if the sink fails; it can be started again.
+        threaded: False runs the sink in ``offer``, on the caller's thread: nothing is dropped, and a slow sink blocks
+            all.
     """
 
     def __init__(
@@ -249,12 +251,12 @@ class SinkOutlet(Closing):
 
     @property
     def name(self) -> str:
-        """The sink's."""
+        """The sink's name."""
         return self._sink.name
 
     @property
     def error(self) -> Exception | None:
-        """The error that ended it, if it failed."""
+        """The error that ended it; None if it did not fail."""
         return None if self._opening is None else self._opening.error
 
     @property
@@ -263,10 +265,10 @@ class SinkOutlet(Closing):
         return self._opening is not None and self._opening.state == "failed"
 
     def start(self) -> None:
-        """Open the sink, in the thread; also after it failed or was closed.
+        """Open the sink on its thread; also after it failed or was closed.
 
         Raises:
-            OutputError: It is still open, and does not finish.
+            OutputError: It is still open, and does not end.
         """
         self.close()
         with self._lock:
@@ -275,7 +277,7 @@ class SinkOutlet(Closing):
         opening.start()
 
     def restart(self) -> bool:
-        """Try a sink that has failed once more, without waiting for it; False when it has not failed."""
+        """Retry a failed sink, without waiting for it; False if it has not failed."""
         with self._lock:
             before = self._opening
             if before is None or before.state != "failed":
@@ -294,10 +296,10 @@ class SinkOutlet(Closing):
         return Opening(self._sink, self._made, before=before, on_failure=fail, threaded=self._threaded)
 
     def wait_open(self) -> None:
-        """Wait until the sink is open; one that takes longer may still come.
+        """Wait until the sink is open; after a timeout it may still open.
 
         Raises:
-            VitascopeError: It cannot be opened; what its ``open`` raises.
+            VitascopeError: It cannot be opened; the error of its ``open``.
         """
         opening = self._opening
         if opening is None:
@@ -307,7 +309,7 @@ class SinkOutlet(Closing):
             raise opening.error
 
     def offer(self, picture: LivePicture) -> None:
-        """Hand over a picture without waiting; it replaces one that still waits. A failed sink takes none."""
+        """Pass a picture without waiting; it replaces one that still waits. A failed sink takes none."""
         opening = self._opening
         if opening is not None:
             opening.offer(picture)
@@ -321,18 +323,18 @@ class SinkOutlet(Closing):
         """Let the sink finish its waiting pictures, and join its thread.
 
         Args:
-            timeout_seconds: A sink that hangs for longer is left behind.
+            timeout_seconds: Longest wait; then the sink is abandoned.
 
         Raises:
             OutputError: It hangs.
         """
         self.end()
         if not self._is_finished_by(monotonic() + timeout_seconds, allowed_seconds=timeout_seconds):
-            assert self.error is not None  # it hangs
+            assert self.error is not None  # set when it hangs
             raise self.error
 
     def _is_finished_by(self, until: float, *, allowed_seconds: float) -> bool:
-        """Join the thread, until a moment of ``monotonic``; a sink that hangs has failed."""
+        """Join the thread until a time on ``monotonic``; a sink that hangs has failed."""
         opening = self._opening
         if opening is None or opening.join(max(until - monotonic(), 0.0)):
             return True
@@ -356,7 +358,7 @@ class SinkOutlet(Closing):
         )
 
     def __enter__(self) -> Self:
-        """Start."""
+        """Start the sink."""
         self.start()
         return self
 
@@ -365,16 +367,16 @@ class SinkOutlet(Closing):
 def started_outlets(
     outlets: Sequence[SinkOutlet], *, timeout_seconds: float = _CLOSE_SECONDS
 ) -> Iterator[None]:
-    """All sinks open for the length of a block; afterwards all are closed, at the same time.
+    """Keep all sinks open while the block runs; then close them all, at the same time.
 
-    A sink that fails while it is closed, or hangs, has failed: its report says so, and nothing is raised for it.
+    A sink that hangs or fails while it is closed is reported as failed, without an error.
 
     Args:
-        outlets: Not started yet.
-        timeout_seconds: The time that all of them together have for closing; who hangs for longer is left behind.
+        outlets: The sinks, not started yet.
+        timeout_seconds: Time for closing all of them together; sinks that hang longer are abandoned.
 
     Raises:
-        VitascopeError: One cannot be opened; the others are closed again.
+        VitascopeError: A sink cannot be opened; the others are closed again.
     """
     try:
         for outlet in outlets:
@@ -393,11 +395,11 @@ def started_outlets(
 def telling_failures(
     on_message: Callable[[str], object] | None, runs: threading.Event
 ) -> Callable[[SinkOutlet, Exception], object]:
-    """Reports a failed sink in one line, for ``SinkOutlet``.
+    """Report a failed sink in one line, for ``SinkOutlet``.
 
     Args:
         on_message: Called with one line; None reports nothing.
-        runs: Set once all sinks are open: one that cannot even be opened ends the command, and is said once.
+        runs: Set once all sinks are open: a sink that cannot be opened ends the command, which reports it.
     """
 
     def tell(outlet: SinkOutlet, error: Exception) -> None:

@@ -96,7 +96,7 @@ class LivePicture:
 
 @runtime_checkable
 class Sink(Protocol):
-    """A live output. One thread of its own opens it, sends pictures and closes it; it can be opened again."""
+    """A live output. One thread opens it, sends pictures and closes it; it can be opened again."""
 
     @property
     def name(self) -> str:
@@ -105,7 +105,7 @@ class Sink(Protocol):
 
     @property
     def pixel_format(self) -> PixelFormat:
-        """Pixel format that ``send`` takes."""
+        """Format of the pictures that ``send`` takes."""
         ...
 
     def open(self, made: SinkFormat) -> None:

@@ -1,6 +1,6 @@
 """Network sinks: a transport stream over UDP, and a page of JPEG pictures (``multipart/x-mixed-replace``).
 
-The page is served to this machine alone unless a host is named: a stream of one's face is private.
+The page is only served to this machine unless a host is given: a live picture of a face is private.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from vitascope.media.sinks.sink import LivePicture, PixelFormat, SinkFormat
 _TIME_BASE = Fraction(1, 90_000)
 _BT709, _LIMITED = 1, 1  # AVCOL_SPC_BT709 and its like (ITU-T H.273), AVCOL_RANGE_MPEG
 _PACKET_BYTES = 1316
-"""Seven transport packets, the most that an Ethernet frame carries whole."""
+"""Seven transport packets, the most that fit into an Ethernet frame."""
 
 
 def host_and_port(target: str, *, default_host: str | None = None, word: str) -> tuple[str, int]:
-    """Read ``[HOST:]PORT``.
+    """Parse ``[HOST:]PORT``.
 
     Raises:
-        UsageError: The port is no number from 1 to 65535, or the host is missing and has no default.
+        UsageError: The port is not a number from 1 to 65535, or the host is missing and has no default.
     """
     host, _, port = target.rpartition(":")
     host = host.strip("[]") or default_host or ""
@@ -39,14 +39,14 @@ def host_and_port(target: str, *, default_host: str | None = None, word: str) ->
 
 
 class UdpSink:
-    """H.264 without reordering, a keyframe every second, so that a receiver can join at any time.
+    """Sends H.264 without reordering, with a keyframe every second, so that receivers can join at any time.
 
     Args:
         target: ``HOST:PORT``.
     """
 
     pixel_format: PixelFormat = "yuv420p"
-    """4:2:0."""
+    """Always 4:2:0."""
 
     def __init__(self, target: str) -> None:
         self._host, self._port = host_and_port(target, word="udp")
@@ -65,7 +65,7 @@ class UdpSink:
         if made.width % 2 or made.height % 2:
             raise OutputError(f"{self.name}: pictures of {made.width}x{made.height}; both must be even")
         host = f"[{self._host}]" if ":" in self._host else self._host
-        try:  # FFmpeg would say at the first picture that input or output failed
+        try:  # FFmpeg would only report a failure with the first picture
             socket.getaddrinfo(self._host, self._port, type=socket.SOCK_DGRAM)
         except (OSError, UnicodeError) as error:
             reason = getattr(error, "strerror", None) or error
@@ -78,10 +78,10 @@ class UdpSink:
             )
             rate = made.frame_rate.limit_denominator(1001)
             stream = self._container.add_stream("libx264", rate=rate)
-            assert isinstance(stream, VideoStream)  # of a video codec
+            assert isinstance(stream, VideoStream)  # guaranteed by the codec
             stream.width, stream.height, stream.pix_fmt = made.width, made.height, "yuv420p"
             stream.time_base = stream.codec_context.time_base = _TIME_BASE
-            # Untagged video this small would be taken for BT.601.
+            # Players would take untagged video of this size for BT.601.
             stream.codec_context.colorspace = _BT709
             stream.codec_context.color_primaries = stream.codec_context.color_trc = _BT709
             stream.codec_context.color_range = _LIMITED
@@ -96,13 +96,13 @@ class UdpSink:
 
     def send(self, picture: LivePicture) -> None:
         """Encode and send a picture."""
-        assert self._container is not None and self._stream is not None  # opened
+        assert self._container is not None and self._stream is not None  # set by open()
         if self._origin_seconds is None:
             self._origin_seconds = picture.captured_seconds
         made = picture.as_format("yuv420p")
         frame = av.VideoFrame(made.width, made.height, "yuv420p")
         for target, source in zip(frame.planes, made.planes, strict=True):
-            target.update(bytes(source))  # a frame of its own: others share the picture's, and its time
+            target.update(bytes(source))  # a copy: other sinks share the picture and its time
         ticks = max(
             round((picture.captured_seconds - self._origin_seconds) / _TIME_BASE), self._last_ticks + 1
         )
@@ -114,7 +114,7 @@ class UdpSink:
             raise OutputError(f"{self.name} failed: {error}") from error
 
     def close(self) -> None:
-        """Flush the encoder, and close."""
+        """Flush the encoder, and close the connection."""
         container, stream = self._container, self._stream
         self._container = self._stream = None
         if container is None:
@@ -133,7 +133,7 @@ _DEFAULT_PORT = "8890"
 _QUALITY = 85
 _BOUNDARY = "picture"
 _PATIENCE_SECONDS = 2.0
-"""Without a new picture for this long, browsers get the last one again, so that they know the stream goes on."""
+"""Time without a new picture after which browsers get the last one again, to keep the stream alive."""
 _PAGE = b"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Vitascope</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -143,14 +143,14 @@ _PAGE = b"""<!doctype html>
 
 
 class MjpegSink:
-    """A small web server.
+    """Serves a page of JPEG pictures.
 
     Args:
-        target: ``PORT`` or ``HOST:PORT``; empty is port 8890. Without a host only this machine is served.
+        target: ``PORT`` or ``HOST:PORT``; empty means port 8890. Without a host, only this machine is served.
     """
 
     pixel_format: PixelFormat = "rgb24"
-    """The JPEG encoder takes it."""
+    """Format for the JPEG encoder."""
 
     def __init__(self, target: str = "") -> None:
         self._host, self._port = host_and_port(
@@ -186,7 +186,7 @@ class MjpegSink:
 
     def send(self, picture: LivePicture) -> None:
         """Compress a picture and send it to every waiting browser; do nothing if there is none."""
-        assert self._server is not None  # opened
+        assert self._server is not None  # set by open()
         if not self._server.has_clients:
             return
         done, data = cv2.imencode(
@@ -197,7 +197,7 @@ class MjpegSink:
         self._server.publish(data.tobytes())
 
     def close(self) -> None:
-        """Let the browsers go, and free the port."""
+        """Disconnect the browsers, and free the port."""
         server, thread = self._server, self._thread
         self._server = self._thread = None
         if server is None or thread is None:
@@ -209,7 +209,7 @@ class MjpegSink:
 
 
 class _Server(GuardedServer):
-    """Hands the newest picture to every client."""
+    """Sends the newest picture to every client."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self._changed = threading.Condition()
@@ -220,7 +220,7 @@ class _Server(GuardedServer):
 
     @property
     def has_clients(self) -> bool:
-        """True while a browser watches."""
+        """True while a browser is connected."""
         return self._clients > 0
 
     def publish(self, jpeg: bytes) -> None:
@@ -237,7 +237,7 @@ class _Server(GuardedServer):
             return None if self._is_stopped else self._picture
 
     def join(self) -> int:
-        """Count a client; which picture it has seen."""
+        """Count a client; returns the number of the newest picture."""
         with self._changed:
             self._clients += 1
             return self._picture[0]
@@ -256,7 +256,7 @@ class _Handler(GuardedHandler):
     server: _Server
 
     def do_GET(self) -> None:  # noqa: N802 - http.server's name for it
-        """The page, or the stream."""
+        """Serve the page or the stream."""
         if self.path == "/":
             self.send_response(200)
             self.send_header("Content-Type", "text/html; charset=utf-8")

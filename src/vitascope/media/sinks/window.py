@@ -1,4 +1,4 @@
-"""A window on this screen, through SDL (pygame-ce), and the keys that are pressed in it."""
+"""A window on this screen, through SDL (pygame-ce), and its key presses."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from vitascope.media.sinks.sink import LivePicture, PixelFormat, SinkFormat
 _TITLE = "Vitascope"
 _NO_WINDOW = "no window can be opened here: no screen; --sink mjpeg shows a page instead"
 _OFFSCREEN = "offscreen"
-"""SDL's driver on machines without a screen; ``dummy``, its other one, has to be requested."""
+"""SDL's driver for machines without a screen; ``dummy``, its other one, must be requested."""
 _LARGEST_SHARE = 0.9
-"""The share of the screen that larger pictures get."""
+"""Maximum share of the screen for larger pictures."""
 
 
 class WindowSink:
-    """Shows pictures; may be resized. Closing it is the key Q.
+    """Shows pictures; can be resized. Closing it acts like the key Q.
 
-    SDL wants its window in one thread: everything happens in the sink's own, which works on Linux and Windows.
+    SDL needs its window in one thread: all calls are made on the sink's own, which works on Linux and Windows.
 
     Args:
         target: Empty.
-        on_key: Called with the character of each key, in the sink's thread; upper and lower case are one.
+        on_key: Called with the character of each pressed key, in lower case, on the sink's thread.
     """
 
     name = "window"
     pixel_format: PixelFormat = "rgb24"
-    """SDL's own order on little-endian machines."""
+    """SDL's native order on little-endian machines."""
 
     def __init__(self, target: str = "", *, on_key: Callable[[str], object] | None = None) -> None:
         del target
         self.on_key = on_key
-        """May be set until the sink is opened."""
+        """May be changed until the sink is opened."""
         self._pygame: Any = None
         self._screen: Any = None
         self._shown: LivePicture | None = None
@@ -46,7 +46,7 @@ class WindowSink:
     def open(self, made: SinkFormat) -> None:
         """See ``Sink.open``."""
         try:
-            with redirect_stdout(io.StringIO()):  # it greets
+            with redirect_stdout(io.StringIO()):  # it prints a greeting
                 import pygame
         except ImportError as error:
             raise MissingDependencyError(
@@ -73,13 +73,13 @@ class WindowSink:
         self._pygame = pygame
 
     def send(self, picture: LivePicture) -> None:
-        """Show a picture, as large as fits, and pass on pressed keys."""
+        """Show a picture, as large as it fits, and pass on key presses."""
         self._draw(picture)
         self._shown = picture
         self.attend()
 
     def attend(self) -> None:
-        """Pass on pressed keys, and redraw after the window was covered or resized."""
+        """Pass on key presses, and redraw after the window was covered or resized."""
         pygame, is_wiped = self._pygame, False
         for event in pygame.event.get():
             if event.type == pygame.QUIT:
@@ -117,10 +117,10 @@ class WindowSink:
 
 
 def _may_have_a_screen() -> bool:
-    """False if SDL would find none, and Wayland's library would complain on stderr before we can."""
+    """False if SDL would find no screen and Wayland's library would print an error first."""
     names = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER", "SDL_VIDEO_DRIVER")
     if not sys.platform.startswith("linux") or any(os.environ.get(name) for name in names):
         return True
     folder = os.environ.get("XDG_RUNTIME_DIR", "")
-    # The name that Wayland's library takes where none is said.
+    # The name that Wayland's library uses by default.
     return folder != "" and Path(folder, "wayland-0").exists()

@@ -1,4 +1,4 @@
-"""The setup of an encoder and a muxer before the first frame: size, clock, colour, options."""
+"""Sets up an encoder and a muxer before the first frame: size, clock, colour, options."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ from vitascope.media.writing.parallel_encoder import (
 from vitascope.media.writing.stream_copy import film_tags
 
 BOX_MUXERS = frozenset({"mp4", "mov"})
-"""FFmpeg's muxers that write boxes, which can be patched."""
+"""FFmpeg's muxers that write MP4 boxes, which can be patched."""
 MATROSKA_MUXERS = frozenset({"matroska", "webm"})
 """FFmpeg's muxers that write EBML, whose video entry can be patched."""
 _PARAMETER_OPTIONS = {"libx264": "x264-params", "libx265": "x265-params", "libsvtav1": "svtav1-params"}
 _LIMITED_RANGE_CODECS = frozenset({"prores"})
-"""These have no way to say that a picture is full range."""
+"""Codecs that cannot signal full range."""
 _MATRIX_CODES = {"bt601": 6, "bt709": 1, "bt2020": 9}
 _TURNED_CHROMA = {(90, "left"): "top", (270, "left"): "bottom", (270, "topleft"): "bottomleft"}
-"""The place of chroma after the pixels were turned; combinations that codecs have no word for keep their own."""
+"""Position of chroma after the pixels were rotated; combinations that codecs have no code for are unchanged."""
 _DEFAULT_FRAME_RATE = Fraction(25)
 _GLOBAL_HEADER = (
     1 << 22
 )  # AV_CODEC_FLAG_GLOBAL_HEADER: parameter sets go into the container, not before each keyframe
 _APPLE_HEVC_TAG = "hvc1"
-"""The name of H.265 in MP4 and MOV: Apple's players, the Vision Pro's too, do not play FFmpeg's own, ``hev1``."""
+"""H.265's tag in MP4 and MOV: Apple's players, including the Vision Pro's, do not play FFmpeg's own, ``hev1``."""
 _KEYFRAMES_ON_DEMAND = {"forced-idr": "1"}
-"""Pictures of type I begin a closed group (libx264); without it they are keyframes that later ones may reach across."""
-# The iTunes-style list that FFmpeg writes into MP4 by default; other names need QuickTime's key list.
+"""Makes pictures of type I start a closed group (libx264); without it, later pictures may refer across them."""
+# Tags of the iTunes-style list that FFmpeg writes into MP4 by default; others need QuickTime's key list.
 _MP4_TAGS = frozenset(
     """
     album album_artist artist comment compilation composer copyright creation_time date description disc episode_id
@@ -72,28 +72,28 @@ class ColourTags:
     range: int
 
     def put_on(self, picture: av.VideoFrame) -> None:
-        """Tag a frame: ProRes and PNG take the tags from there rather than from the stream."""
+        """Tag a frame: ProRes and PNG take the tags from there, not from the stream."""
         picture.color_primaries, picture.color_trc = self.primaries, self.transfer
         picture.colorspace, picture.color_range = self.matrix, self.range
 
 
 class PictureSetup:
-    """The setup of the encoder of one output.
+    """Settings for the encoder of one output.
 
     Containers without a display matrix get upright pixels instead of a rotation.
 
     Args:
-        info: What the written frames look like.
-        encoding: The choice of encoder; made fit for the size here.
+        info: Description of the written frames.
+        encoding: The chosen encoding; it is adapted to the frame size here.
 
     Raises:
-        OutputError: The encoder cannot take the size.
+        OutputError: The encoder does not support the size.
     """
 
     def __init__(self, info: VideoInfo, encoding: Encoding) -> None:
         self._info = info
         self.turned_degrees = 0 if encoding.muxer in BOX_MUXERS else info.rotation_degrees
-        """Clockwise turn that must be applied to the pixels."""
+        """Clockwise rotation that must be applied to the pixels, in degrees."""
         upright = self.turned_degrees % 180 == 0
         self.width, self.height = (info.width, info.height) if upright else (info.height, info.width)
         aspect = info.sample_aspect_ratio
@@ -110,7 +110,7 @@ class PictureSetup:
         self.tags = self._colour_tags()
 
     def carries_hdr(self) -> bool:
-        """True when bitstream or container can hold HDR metadata."""
+        """True if bitstream or container can store HDR metadata."""
         return self.encoding.muxer in BOX_MUXERS or self.encoding.encoder in _PARAMETER_OPTIONS
 
     def _encoder_options(self, hdr: HdrMetadata | None) -> dict[str, str]:
@@ -144,15 +144,15 @@ class PictureSetup:
     def add_stream(
         self, container: OutputContainer, *, path: Path, hdr: HdrMetadata | None
     ) -> tuple[VideoStream, PictureEncoder]:
-        """Add the video stream to an output container, nothing muxed yet, and set its encoder, or encoders, up.
+        """Add the video stream to an output container, and set up its encoder or encoders. Nothing is muxed yet.
 
         Args:
-            container: The output, or one that is never begun.
-            path: The output's name, for messages.
+            container: The output, or a container that is never written.
+            path: Name of the output for messages.
             hdr: HDR metadata for the bitstream.
 
         Raises:
-            OutputError: The encoder refuses the picture or an option.
+            OutputError: The encoder refuses the picture format or an option.
         """
         encoding = self.encoding
         what = f"encode {self.width}x{self.height} {encoding.pixel_format} with {encoding.encoder}"
@@ -167,7 +167,7 @@ class PictureSetup:
     def _open_encoder(self, stream: VideoStream, options: dict[str, str], path: Path) -> PictureEncoder:
         count = self.encoding.parallel_encoders
         stream.time_base = self._info.time_base
-        # Where there are several encoders, the stream's own writes nothing but the headers.
+        # With several encoders, the stream's own only writes the headers.
         self._configure(stream.codec_context, threads=self.encoding.threads if count == 1 else 1)
         if self.encoding.is_nvenc:
             return NvencStreamEncoder(stream, path=path)
@@ -187,7 +187,7 @@ class PictureSetup:
             context.framerate = self.frame_rate
             context.options = options | _KEYFRAMES_ON_DEMAND
             if X264_LOOKAHEAD_FRAMES.get(options.get("preset", "medium"), 0) > chunk_frames:
-                # Nothing refers beyond a chunk, and each picture that is looked at ahead takes several times its size.
+                # Nothing refers beyond a chunk, and each lookahead picture takes several times its size in memory.
                 context.options |= {"rc-lookahead": str(chunk_frames)}
             context.flags |= flags
             with tamed_svt():
@@ -201,7 +201,7 @@ class PictureSetup:
         context.pix_fmt = self.encoding.pixel_format
         context.time_base = self._info.time_base
         context.thread_count = threads
-        # PyAV's default, slice threads, would cut H.264 pictures into slices and cost quality.
+        # PyAV's default, slice threads, would divide H.264 pictures into slices and reduce quality.
         context.thread_type = "AUTO"
         context.sample_aspect_ratio = self.sample_aspect_ratio
         context.color_primaries, context.color_trc = self.tags.primaries, self.tags.transfer
@@ -211,7 +211,7 @@ class PictureSetup:
         color = self._info.color
         matrix = color.matrix_code
         if matrix == 2 and color.matrix != ColorSpec.assumed_matrix(self.width, self.height):
-            # Untagged stays untagged, unless players would now assume another matrix than the frames have.
+            # Keep the matrix untagged, unless players would now assume another one than the frames have.
             matrix = _MATRIX_CODES[color.matrix]
         if self.encoding.codec == "png":
             matrix = 0  # RGB
@@ -228,49 +228,49 @@ def muxer_options(muxer: str, *, time_base: Fraction, tags: dict[str, str]) -> d
     """Options of FFmpeg's muxer that keep times and tags exact.
 
     Args:
-        muxer: Its name.
-        time_base: The video's.
-        tags: The container's.
+        muxer: FFmpeg's name of the muxer.
+        time_base: Time base of the video.
+        tags: Tags of the container.
     """
     if muxer in BOX_MUXERS:
-        # The track counts in the source's ticks, and so does the edit list that holds the start offset, which by
-        # default is rounded to milliseconds.
+        # The track uses the source's ticks, and so does the edit list with the start offset, which is rounded to
+        # milliseconds by default.
         scale = str(time_base.denominator)
         options = {"video_track_timescale": scale, "movie_timescale": scale}
         if muxer == "mp4" and any(name not in _MP4_TAGS for name in film_tags(tags)):
             options["movflags"] = "use_metadata_tags"
         return options
-    # Sound that starts before zero (an encoder's priming) would otherwise push everything else back.
+    # Otherwise audio that starts before zero (an encoder's priming) would delay everything else.
     return {"avoid_negative_ts": "disabled"} | matroska_video.MUXER_OPTIONS
 
 
 @contextmanager
 def tamed_svt() -> Iterator[None]:
-    """Open an encoder in this block, so that SVT-AV1 neither prints nor raises its threads' priority.
+    """Keep SVT-AV1 from printing and from raising its threads' priority when it is opened in this block.
 
-    It writes a banner to stderr unless the environment forbids that; it asks while it is being opened. For root, as in
-    most containers, it makes the thread that opens it and all of its own real-time (SCHED_FIFO, 99): whatever that
-    thread starts later inherits it, and everything else on the machine waits for them.
+    It prints a banner to stderr unless the environment variable that it reads when opened forbids it. For root, as in
+    most containers, it makes the opening thread and all its own real-time (SCHED_FIFO, 99). Threads started later
+    inherit that, and everything else on the machine waits for them.
     """
     before = _schedules()
     mine = before.get(threading.get_native_id())
     is_set = "SVT_LOG" in os.environ
     if not is_set:
-        os.environ["SVT_LOG"] = "1"  # errors
+        os.environ["SVT_LOG"] = "1"  # only errors
     try:
         yield
     finally:
         if not is_set:
-            os.environ.pop("SVT_LOG", None)  # which another thread that opens an encoder may have done
+            os.environ.pop("SVT_LOG", None)  # another thread that opens an encoder may have removed it
         for thread, (policy, _) in _schedules().items():
             usual = before.get(thread, mine)
             if usual is not None and policy == os.SCHED_FIFO != usual[0]:
-                with suppress(ProcessLookupError):  # it has ended
+                with suppress(ProcessLookupError):  # the thread has ended
                     os.sched_setscheduler(thread, *usual)
 
 
 def _schedules() -> dict[int, tuple[int, os.sched_param]]:
-    """Policy and priority of each thread of this process; none where SVT-AV1 may not change them."""
+    """Policy and priority of each thread of this process; empty if SVT-AV1 may not change them."""
     found = {}
     if sys.platform == "linux" and os.geteuid() == 0:
         for entry in Path("/proc/self/task").iterdir():

@@ -1,9 +1,9 @@
 """Chooses encoder, pixel format and options of an output.
 
-``choose_encoding`` turns a path and a few wishes into an `Encoding`, and refuses what cannot work with a message that
-says what would.
+``choose_encoding`` turns a path and a few options into an `Encoding`; combinations that cannot work raise an error
+that suggests one that can.
 
-Quality by speed, at 1080p; CRF scales differ between codecs, so a row is about equal quality:
+Quality by speed, at 1080p. CRF scales differ between codecs; within a column, quality is about equal:
 
 ========  =======================  ======================  =====================  ==============================
 codec     fast                     balanced                quality                CRF and preset scales
@@ -92,14 +92,14 @@ def rate_options(
     """Encoder options and entries of the encoder's parameter list.
 
     Args:
-        codec: The codec that is written.
+        codec: The codec.
         crf: Constant rate factor on the codec's own scale; None takes the default of ``speed``.
         preset: The encoder's preset; None takes the default of ``speed``.
         speed: Column of the table above.
-        pixel_format: FFmpeg's format that the encoder is fed with.
+        pixel_format: FFmpeg's format of the encoder's input.
 
     Raises:
-        UsageError: The codec has no such preset or CRF.
+        UsageError: The codec does not have this preset or CRF.
     """
     if crf is not None and codec not in _CRF_RANGES:
         raise UsageError(f"{codec} has no CRF; leave it out or choose one of {', '.join(_CRF_RANGES)}")
@@ -120,7 +120,7 @@ def rate_options(
         case "h265":
             return {"crf": str(crf), "preset": preset}, {"log-level": "none"}
         case "vp9":
-            # b=0 makes it constant quality; auto-alt-ref hides frames that VP9's alpha stream cannot mirror.
+            # b=0 makes it constant quality; auto-alt-ref adds hidden frames that VP9's alpha stream cannot mirror.
             alpha = {"auto-alt-ref": "0"} if pixel_format.startswith("yuva") else {}
             return {
                 "crf": str(crf),
@@ -177,18 +177,18 @@ X264_LOOKAHEAD_FRAMES = {
 }
 """Presets whose lookahead is longer than the shortest chunk (``x264 --fullhelp``, presets)."""
 _EVEN_SIZE_ENCODERS = frozenset({"libx264", "libx265", *NVENC_ENCODERS.values()})
-"""These refuse 4:2:0 pictures of odd width or height; H.264 and H.265 cannot crop a single luma row there."""
+"""Encoders that refuse 4:2:0 pictures of odd width or height; H.264 and H.265 cannot crop a single luma row there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """An encoder, its pixel format and its options. A hardware encoder has another name and formats of its own."""
+    """An encoder, its pixel format and its options. Hardware encoders have other names and formats."""
 
     codec: CodecName
     encoder: str
-    """FFmpeg's encoder name, for example ``libx264``."""
+    """FFmpeg's name of the encoder, such as ``libx264``."""
     pixel_format: str
-    """FFmpeg's pixel format that the encoder is fed with."""
+    """FFmpeg's format of the encoder's input."""
     muxer: str
     """FFmpeg's muxer: ``mp4``, ``mov``, ``matroska``, ``webm``, or ``image2`` for numbered pictures."""
     options: Mapping[str, str] = field(default_factory=dict)
@@ -196,13 +196,13 @@ class Encoding:
     parameters: Mapping[str, str] = field(default_factory=dict)
     """Entries of the encoder's own parameter list (``x264-params``, ``x265-params``, ``svtav1-params``)."""
     threads: int = 0
-    """Encoder threads, of all encoders together; 0 lets the encoder take what the machine has."""
+    """Encoder threads of all encoders together; 0 uses all cores."""
     parallel_encoders: int = 1
-    """Encoders that work at once on closed chunks of the video; see ``parallel_encoder``."""
+    """Number of encoders that work on closed chunks of the video at the same time; see ``parallel_encoder``."""
     is_even: bool = False
-    """True where a picture of odd width or height gets one more column or row, the last one again, to stay 4:2:0."""
+    """True to make odd widths and heights even, by repeating the last column or row, to keep 4:2:0."""
     notes: tuple[str, ...] = ()
-    """Losses that come with the choice, one line each, for the closing summary."""
+    """Losses that come with the choice, one line each, for the summary."""
 
     @property
     def bit_depth(self) -> int:
@@ -211,17 +211,17 @@ class Encoding:
 
     @property
     def is_nvenc(self) -> bool:
-        """True when the encoder is the GPU's."""
+        """True for the GPU's encoder."""
         return self.encoder in NVENC_ENCODERS.values()
 
     def for_size(self, width: int, height: int) -> Encoding:
-        """The same encoding, fit for a picture size.
+        """The same encoding, adapted to a picture size.
 
-        Encoders that refuse odd sizes in 4:2:0 and 4:2:2 are fed 4:4:4 instead, so that a picture of 97x65 comes out
-        97x65; with ``is_even`` larger pictures, see ``coded_size``.
+        Encoders that refuse odd sizes in 4:2:0 and 4:2:2 get 4:4:4 instead, so that a picture of 97x65 stays 97x65;
+        with ``is_even``, they get a larger picture, see ``coded_size``.
 
         Raises:
-            OutputError: The encoder cannot take the size in any format.
+            OutputError: The encoder does not support the size in any format.
         """
         shorter, longer = sorted((width, height))
         takes, instead = None, "h264, vp9 or ffv1"
@@ -237,11 +237,11 @@ class Encoding:
             raise OutputError(
                 f"{self.codec} takes pictures from {takes}; this one has {width}x{height}: use {instead}"
             )
-        if self.encoder == "ffv1" and shorter < 16:  # there is less to each of its usual slices than it takes
+        if self.encoder == "ffv1" and shorter < 16:  # its usual slices would be too small
             return replace(self, options={**self.options, "slices": "1"})
         fit = self
         if self.encoder == "libx265" and width < 64 and self.bit_depth > 8:
-            # At widths of 33 to 48, x265 4.2's AVX2 code for it writes behind an array, and the process may end.
+            # At widths of 33 to 48, x265 4.2's AVX2 code for it writes beyond an array, and the process may crash.
             fit = replace(self, parameters={**self.parameters, "cutree": "0"})
         chosen = VideoFormat(self.pixel_format, 64, 64)
         odd = (width % 2 and chosen.chroma_width() < 64) or (height % 2 and chosen.chroma_height() < 64)
@@ -264,14 +264,14 @@ class Encoding:
         return replace(fit, pixel_format=pixel_format, notes=(*self.notes, note))
 
     def coded_size(self, width: int, height: int) -> tuple[int, int]:
-        """(width, height) of the pictures that are written of pictures of a size."""
+        """(width, height) of the encoded pictures, for pictures of this size."""
         if not self.is_even or self.is_nvenc or self.encoder not in _EVEN_SIZE_ENCODERS:
             return width, height
         return width + width % 2, height + height % 2
 
 
 def _added(width: int, height: int) -> str:
-    """What an odd picture gets to be even."""
+    """What is added to make an odd picture even."""
     return " and ".join(name for name, side in (("column", width), ("row", height)) if side % 2)
 
 
@@ -296,36 +296,36 @@ def choose_encoding(
 ) -> Encoding:
     """Choose encoder, pixel format and options for an output.
 
-    ``codec="auto"`` goes by the suffix: H.264 for 8 bits and H.265 for more in .mp4, .mov and .mkv; VP9 for 8 bits and
-    AV1 for more in .webm; with alpha ProRes 4444 in .mov, VP9 in .webm, FFV1 in .mkv; PNG for a folder or .png.
-    Chroma resolution stays that of the source where the codec has it.
+    ``codec="auto"`` depends on the suffix: H.264 for 8 bits and H.265 for more in .mp4, .mov and .mkv; VP9 for 8 bits
+    and AV1 for more in .webm; with alpha ProRes 4444 in .mov, VP9 in .webm, FFV1 in .mkv; PNG for a folder or .png.
+    The source's chroma resolution is kept if the codec supports it.
 
     Args:
-        out_path: Where the output goes; its suffix chooses the container. No suffix means a folder of pictures.
+        out_path: The output; its suffix sets the container. No suffix means a folder of pictures.
         codec: A codec, or ``auto``.
-        source_format: Layout of the frames that will be written.
+        source_format: Layout of the frames to write.
         crf: Constant rate factor on the codec's own scale; None takes the default of ``speed``.
         preset: The encoder's preset; None takes the default of ``speed``.
-        bit_depth: Bits of a sample; ``auto`` keeps the source's as far as the codec goes.
-        with_alpha: True when an alpha plane comes with every frame.
-        grey: True when only luma means something (masks); lossless codecs then store no chroma at all.
-        is_even: As ``Encoding`` has it: for players that decode nothing but 4:2:0.
+        bit_depth: Bits per sample; ``auto`` keeps the source's as far as the codec allows.
+        with_alpha: True if every frame comes with an alpha plane.
+        grey: True if only luma matters (masks); lossless codecs then store no chroma.
+        is_even: See ``Encoding``; for players that only decode 4:2:0.
         speed: Column of the table above.
-        threads: Encoder threads, of all encoders together; 0 takes what the machine has.
+        threads: Encoder threads of all encoders together; 0 uses all cores.
         hardware: ``nvenc`` for the GPU's encoder (H.264, H.265, AV1; 4:2:0 without alpha), ``cpu``, or ``auto``: the
-            GPU's where it takes the picture and has passed a trial here. CRF and preset go on meaning what they mean
-            on the CPU.
-        parallel_encoders: Encoders that work on chunks of the video at once, which keeps many cores busy with small or
-            simple pictures (H.264 on the CPU); ``auto`` takes one for every four threads, or two where pictures are
-            large, if memory allows.
-        size: Width and height of the pictures, where known.
-        cache_dir: Where verdicts on the GPU's encoder are kept; None tries it again in each process.
-        device_id: The GPU that frames come from.
+            GPU's if it supports the pictures and has passed a trial here. CRF and preset are translated from the
+            CPU's scales.
+        parallel_encoders: Number of encoders that work on chunks of the video at the same time, to keep many cores
+            busy with small or simple pictures (H.264 on the CPU only). ``auto`` uses one for every four threads, or
+            every two for large pictures, if memory allows.
+        size: (width, height) of the pictures, if known.
+        cache_dir: Folder where verdicts on the GPU's encoder are kept; None tests it in each process.
+        device_id: Index of the GPU that delivers the frames.
 
     Raises:
-        UsageError: The wishes contradict one another or are out of range.
-        OutputError: The suffix is unknown, the container or this FFmpeg build does not take the codec, or NVENC is
-            requested and is not available.
+        UsageError: The options contradict each other or are out of range.
+        OutputError: The suffix is unknown, the container or this FFmpeg build does not support the codec, or NVENC is
+            requested but not available.
     """
     muxer = _muxer_of(out_path)
     if codec != "auto" and codec not in get_args(CodecName):
@@ -369,7 +369,7 @@ def choose_encoding(
     )
     presets = PRESETS.get(name, ())
     place = presets.index(options["preset"]) if options.get("preset") in presets else 0
-    if name == "av1":  # SVT-AV1 counts from the slowest
+    if name == "av1":  # SVT-AV1's presets start with the slowest
         place = len(presets) - 1 - place
     return on_hardware(
         encoding,
@@ -447,7 +447,7 @@ def _check_available(codec: CodecName, encoder: str) -> None:
 
 @lru_cache(maxsize=32)
 def _pixel_formats(encoder: str) -> frozenset[str]:
-    """The formats that an encoder of this FFmpeg build takes; empty when the build does not have it."""
+    """The formats that an encoder of this FFmpeg build accepts; empty if the build lacks it."""
     try:
         return frozenset(fmt.name for fmt in av.Codec(encoder, "w").video_formats or ())
     except UnknownCodecError:
@@ -457,7 +457,7 @@ def _pixel_formats(encoder: str) -> frozenset[str]:
 def _pixel_format(
     codec: CodecName, source: YuvFormat, depth: int, *, with_alpha: bool, grey: bool
 ) -> tuple[str, tuple[str, ...]]:
-    """The encoder's pixel format nearest to the source's, and what the difference costs."""
+    """The encoder's pixel format nearest to the source's, and notes on what is lost."""
     if codec == "png":
         deep = depth > 8
         if with_alpha:
@@ -478,8 +478,8 @@ def _pixel_format(
     letter = "yuva" if with_alpha else "yuv"
     known = _pixel_formats(_ENCODERS[codec])
     wanted_chroma = "420" if codec == "vp9" and with_alpha else chroma
-    # FFV1 is lossless, so it takes more chroma rather than fewer bits. Players take at most 10 bits of the others, and
-    # AV1 no other chroma than 4:2:0.
+    # FFV1 is lossless, so it gets more chroma rather than fewer bits. Players support at most 10 bits of the others,
+    # and for AV1 only 4:2:0.
     second_choice = "444" if codec == "ffv1" else "420"
     depths = {depth, min(depth, 10), 8} if codec == "ffv1" else {min(depth, 10), 8}
     for bits in sorted(depths, reverse=True):
@@ -487,7 +487,7 @@ def _pixel_format(
             name = f"{letter}{candidate}p" + ("" if bits == 8 else f"{bits}le")
             if name in known:
                 if codec == "h264" and name == "yuv420p" and source.name == "nv12":
-                    name = "nv12"  # as x264 keeps pictures itself: no need to take the chroma apart
+                    name = "nv12"  # x264's internal format, so chroma need not be split
                 poorer = chroma != "420" and candidate == "420"
                 note = f"{codec} stores chroma as 4:2:0; the source has 4:{chroma[1]}:{chroma[2]}"
                 return name, (note,) if poorer else ()

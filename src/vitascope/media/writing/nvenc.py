@@ -1,8 +1,8 @@
 """The GPU's video encoder: whether it works here, its options, and its input pictures.
 
-Written from FFmpeg's and NVIDIA's documentation and checked against stand-ins: the machines that this code was
-developed on have no NVENC, so it has never run on hardware. So no output is given to it before it has encoded some
-pictures right on the machine (``nvenc_trial``).
+Written from FFmpeg's and NVIDIA's documentation and tested against stand-ins: the development machines have no NVENC,
+so this has never run on hardware. Therefore no output is encoded with it before it has encoded a few pictures
+correctly on the machine (``nvenc_trial``).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Hardware = Literal["cpu", "nvenc", "auto"]
 NVENC_ENCODERS: Mapping[str, str] = MappingProxyType(
     {"h264": "h264_nvenc", "h265": "hevc_nvenc", "av1": "av1_nvenc"}
 )
-"""Codec to FFmpeg's encoder."""
+"""FFmpeg's encoder by codec."""
 NVENC_FORMATS: Mapping[tuple[str, str], str] = MappingProxyType(
     {
         ("h264", "yuv420p"): "nv12",
@@ -51,19 +51,19 @@ NVENC_FORMATS: Mapping[tuple[str, str], str] = MappingProxyType(
         ("av1", "yuv420p10le"): "p010le",
     }
 )
-"""Codec and the CPU encoder's pixel format to NVENC's; what is missing here NVENC does not take on every GPU."""
+"""NVENC's pixel format by codec and CPU pixel format; formats that not every GPU supports are missing."""
 _PRESET_COUNT = 7
 """p1 is the fastest, p7 the best."""
 _CQ_MAX = 51
 _CRF_MAX = {"h264": 51, "h265": 51, "av1": 63}
 _LONGEST_SIDES = {"h264": 4096, "h265": 8192, "av1": 8192}
-"""From Turing on (NVIDIA's Video Encode Support Matrix)."""
+"""Longest supported side in pixels, from Turing on (NVIDIA's Video Encode Support Matrix)."""
 _SHORTEST_SIDE = 256
-"""All generations take it for every codec; pictures that are smaller keep no CPU busy."""
-# -P: what lies in the current folder is not imported.
+"""Shortest side that all generations support for every codec; smaller pictures are quick on the CPU anyway."""
+# -P keeps Python from importing files in the current folder.
 _TRIAL = (sys.executable or "", "-P", "-m", "vitascope.media.writing.nvenc_trial")
 _TRIAL_SECONDS = 60
-"""For starting Python and CUDA, and for a dozen small pictures: some 2 s where nothing is wrong."""
+"""Time to start Python and CUDA and encode a dozen small pictures; about 2 s if all is well."""
 
 
 def on_hardware(
@@ -77,21 +77,22 @@ def on_hardware(
     cache_dir: Path | None = None,
     device_id: int = 0,
 ) -> Encoding:
-    """Move an encoding to the GPU's encoder, if that is wanted and possible.
+    """Switch an encoding to the GPU's encoder, if requested and possible.
 
     Args:
-        encoding: The CPU's.
-        hardware: ``cpu`` leaves it alone. ``auto`` too, where NVENC cannot take it; a note says that NVENC does, or why
-            it does not work here.
-        preset_index: Place of the CPU's preset among its presets, 0 the fastest.
-        preset_count: The number of its presets.
-        size: Width and height of the pictures; None checks neither.
-        changes_depth: True when frames have other bits than the output; on a GPU nothing would convert them.
+        encoding: The CPU's encoding.
+        hardware: ``cpu`` changes nothing; neither does ``auto`` if NVENC does not support the encoding. A note says
+            that NVENC is used, or why it does not work here.
+        preset_index: Position of the CPU's preset, 0 for the fastest.
+        preset_count: Number of the CPU encoder's presets.
+        size: (width, height) of the pictures; None does not check them.
+        changes_depth: True if the frames have another bit depth than the output, which nothing would convert on a
+            GPU.
         cache_dir: As for ``why_nvenc_fails``.
         device_id: As for ``why_nvenc_fails``.
 
     Raises:
-        OutputError: ``nvenc`` is requested and cannot be had; the message says what is missing.
+        OutputError: ``nvenc`` is requested but not available; the message says what is missing.
     """
     if hardware == "cpu":
         return encoding
@@ -127,7 +128,7 @@ def on_hardware(
         encoding,
         encoder=encoder,
         pixel_format=pixel_format,
-        # A cq of 0 would mean automatic.
+        # A cq of 0 means automatic.
         options=MappingProxyType(
             _options(cq=max(round(crf * _CQ_MAX / _CRF_MAX[codec]), 1), preset=1 + step)
         ),
@@ -145,20 +146,20 @@ def _options(*, cq: int, preset: int) -> dict[str, str]:
 def why_nvenc_fails(
     encoder: str, pixel_format: str = "nv12", *, cache_dir: Path | None = None, device_id: int = 0
 ) -> str | None:
-    """Why an encoder of the GPU spoils pictures or fails; tried once on a machine, in another process.
+    """Why an encoder of the GPU fails or damages pictures; tested once per machine, in another process.
 
-    The verdict is kept for the encoder, the pixel format, the GPUs, their driver, FFmpeg's version and Vitascope's.
+    The verdict is kept for the encoder, pixel format, GPUs, driver, and the versions of FFmpeg and Vitascope.
 
     Args:
         encoder: One of ``NVENC_ENCODERS``' values.
         pixel_format: One of ``NVENC_FORMATS``' values.
-        cache_dir: Where verdicts are kept; None asks again in each process.
-        device_id: The GPU that gives it pictures.
+        cache_dir: Folder where verdicts are kept; None tests again in each process.
+        device_id: Index of the GPU that delivers the pictures.
 
     Returns:
-        The reason why it is not to be used; None when it is.
+        The reason not to use it; None if it works.
     """
-    from vitascope.gpu.engines.selection import kept_verdict  # brings ONNX Runtime along
+    from vitascope.gpu.engines.selection import kept_verdict  # imports ONNX Runtime
 
     gpus = probe_gpus()
     if not gpus:
@@ -174,7 +175,7 @@ def why_nvenc_fails(
         "device": device_id,
         "driver": gpus[0].driver,
         "libavcodec": list(av.library_versions["libavcodec"]),
-        "from_gpu": find_spec("cupy") is not None,  # else frames never come from there
+        "from_gpu": find_spec("cupy") is not None,  # otherwise no frames are on the GPU
     }
     try:
         verdict = kept_verdict(
@@ -186,10 +187,10 @@ def why_nvenc_fails(
 
 
 def _verdict_of_trial(encoder: str, pixel_format: str, device_id: int) -> Verdict:
-    """Let another process try an encoder, because a driver may hang or crash.
+    """Test an encoder in another process, because a driver may hang or crash.
 
     Raises:
-        OutputError: It came to no verdict that is worth keeping.
+        OutputError: The test gave no verdict that is worth keeping.
     """
     from vitascope.gpu.engines.selection import Verdict
 
@@ -220,7 +221,7 @@ def _verdict_of_trial(encoder: str, pixel_format: str, device_id: int) -> Verdic
             return Verdict(passed, f"{encoder} {reason}")
         case {"reason": str(reason)}:
             raise OutputError(f"{encoder} {reason}")
-    said = done.stderr.strip().splitlines()[-1:] or ["without a word"]
+    said = done.stderr.strip().splitlines()[-1:] or ["no message"]
     raise OutputError(f"{encoder} could not be tried: its process ended with {done.returncode}, {said[0]}")
 
 
@@ -232,11 +233,11 @@ def _last_line_as_json(text: str) -> Any:
 
 
 class NvencStreamEncoder(StreamEncoder):
-    """The encoder of a stream, opened by its first picture: that says whether pictures come from the GPU.
+    """The encoder of a stream; opens with its first picture, which shows whether pictures are on the GPU.
 
     Args:
         stream: A stream of an output container.
-        path: The output's name, for messages.
+        path: Name of the output for messages.
     """
 
     def __init__(self, stream: VideoStream, *, path: Path) -> None:
@@ -247,17 +248,17 @@ class NvencStreamEncoder(StreamEncoder):
         """See ``PictureEncoder``.
 
         Raises:
-            OutputError: It does not start.
+            OutputError: The encoder does not start.
         """
         context = self._stream.codec_context
         if context.is_open:
             return super().encode(picture)
-        # From host memory the encoder uploads by itself; a CUDA picture brings its own memory pool along.
+        # The encoder uploads pictures from host memory itself; a CUDA picture brings its own memory pool.
         context.pix_fmt = picture.format.name
         try:
             return super().encode(picture)
         except av.FFmpegError as error:
-            # It has passed its trial: most likely other programs have all of its sessions, or its memory.
+            # The encoder has passed its trial, so other programs probably use all its sessions or the memory.
             raise OutputError(
                 f"{self._path}: {context.name} does not start ({describe_av_error(error)}); gpu.encoder=cpu does "
                 "without it"
@@ -265,12 +266,12 @@ class NvencStreamEncoder(StreamEncoder):
 
 
 class NvencFramePacker:
-    """Wraps NV12 and P010 planes on the GPU as CUDA pictures, without a copy where they lie as NVENC wants them.
+    """Wraps NV12 and P010 planes on the GPU as CUDA pictures, without a copy if their layout suits NVENC.
 
     Planes in host memory are copied.
 
-    The encoder reads planes on the CuPy stream that is current at the first call, and holds them until it is done:
-    a buffer that is written to again before its packet has come out spoils that picture.
+    The encoder reads planes on the CuPy stream that is current at the first call, and holds them until it is done.
+    Overwriting a buffer before its packet is output damages that picture.
 
     Args:
         host_packer: For frames in host memory.
@@ -285,14 +286,14 @@ class NvencFramePacker:
         self._context: CudaContext | None = None
 
     def pack(self, frame: Frame, alpha: Plane | None = None) -> av.VideoFrame:
-        """A picture in the encoder's pixel format, or a CUDA picture of it, without time.
+        """Make a picture in the encoder's pixel format, in CUDA memory for frames on the GPU, without a time.
 
         Args:
-            frame: On the GPU: in the encoder's pixel format, even width and height. In host memory: any.
+            frame: On the GPU: in the encoder's pixel format, with even width and height. In host memory: any.
             alpha: Must be None: NVENC has no alpha.
 
         Raises:
-            OutputError: A frame on the GPU has another format, or alpha came.
+            OutputError: A frame on the GPU has another format, or alpha is given.
         """
         if not is_on_gpu(frame.planes[0]) or alpha is not None:
             return self._host_packer.pack(frame, alpha)
@@ -313,7 +314,7 @@ class NvencFramePacker:
         if not _is_one_allocation(luma, chroma):
             luma, chroma = _joined(luma, chroma)
         if self._context is None:
-            # PyAV hands FFmpeg a stream of device 0 only.
+            # PyAV only passes FFmpeg a stream of device 0.
             handle = int(stream.ptr) if device == 0 else 0
             self._context = CudaContext(
                 device, primary_ctx=False, current_ctx=True, cuda_stream=handle or None
@@ -327,7 +328,7 @@ class NvencFramePacker:
 
 
 class _Unsynchronized:
-    """A CuPy array that hands itself over as it is: the encoder works on the stream that wrote it."""
+    """A CuPy array exported without synchronisation: the encoder uses the stream that wrote it."""
 
     def __init__(self, array: Any) -> None:
         self._array = array
@@ -340,7 +341,7 @@ class _Unsynchronized:
 
 
 def _is_one_allocation(luma: Any, chroma: Any) -> bool:
-    """NVENC takes one pointer and one pitch: the chroma rows must follow the luma rows."""
+    """True if chroma follows luma in memory: NVENC takes one pointer and one pitch."""
     pitch = luma.strides[0]
     return bool(
         chroma.data.ptr == luma.data.ptr + luma.shape[0] * pitch

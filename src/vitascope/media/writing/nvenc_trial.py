@@ -1,8 +1,8 @@
 """Tests NVENC: encodes pictures and compares them with the decoded ones. ``nvenc`` runs this in its own process.
 
-A driver can spoil pictures without failing. So some that move are written as every output is, by ``VideoWriter``, from
-the host's memory and, where frames may come from there, from the GPU's; read again by FFmpeg's decoder on the CPU, and
-compared: their number, their times, their planes.
+A driver may damage pictures without an error. So moving pictures are written like every output, by ``VideoWriter``,
+from host memory and, if frames may be on the GPU, from GPU memory. They are then read with FFmpeg's CPU decoder, and
+their number, times and planes are compared.
 
 Usage: ``python -m vitascope.media.writing.nvenc_trial JSON``, with ``examine``'s arguments; prints
 ``{"passed": …, "reason": …, "lasts": …}``.
@@ -33,33 +33,33 @@ from vitascope.media.writing.encoding import CodecName, Encoding
 from vitascope.media.writing.writer import VideoWriter
 
 _WIDTH, _HEIGHT = 320, 180
-"""All generations take it for every codec; a height that is no whole number of blocks must be cut again."""
+"""Supported by all generations for every codec; the height is not a whole number of blocks, so it must be cropped."""
 _TIMES = (0, 1, 2, 4, 5, 8, 9, 10, 11, 15, 16, 17)
-"""In ticks: a variable frame rate."""
+"""Times in ticks: a variable frame rate."""
 _TIME_BASE = Fraction(1, 25)
 _LEAST_PSNR = 30.0
-"""In dB, of each plane of each picture. x264 ``veryfast`` has 37 at this quality; pictures that follow one another have
-14 and 15, so that a mistaken one shows."""
+"""Minimum PSNR of each plane, in dB. x264 ``veryfast`` reaches 37 at this quality; neighbouring pictures differ by 14
+or 15, so that a swapped one is noticed."""
 _COLOR = ColorSpec(matrix="bt709", primaries=1, transfer=1, matrix_code=1)
 
 Planar = tuple[npt.NDArray[np.uint16], ...]
-"""Luma, blue and red difference, in codes of the format's depth."""
+"""Planes of luma, blue and red difference, in codes of the format's depth."""
 
 
 def examine(
     codec: str, encoder: str, pixel_format: str, options: Mapping[str, str], device_id: int
 ) -> Verdict:
-    """Write and read pictures.
+    """Write pictures with an encoder, read and compare them.
 
     Args:
         codec: One of ``CodecName``.
-        encoder: FFmpeg's name.
+        encoder: FFmpeg's name of the encoder.
         pixel_format: ``nv12`` or ``p010le``.
-        options: The encoder's.
-        device_id: The GPU that the second half of the trial begins on, if frames can be there.
+        options: Options of the encoder.
+        device_id: Index of the GPU for the second half of the trial, if frames can be there.
 
     Raises:
-        VitascopeError: It fails.
+        VitascopeError: The encoder failed.
     """
     encoding = Encoding(cast("CodecName", codec), encoder, pixel_format, "mp4", options=options)
     places = [False]
@@ -108,12 +108,12 @@ def _written_and_read(pictures: list[Planar], encoding: Encoding, *, device_id: 
                 frame = Frame(planes, fmt, _COLOR, number, _TIMES[number], _TIME_BASE)
                 writer.write(frame if device_id is None else _on_gpu(frame, device_id))
         with open_video(path) as reader:
-            # The reader's planes are its memory.
+            # The reader's planes are views onto its memory.
             return [replace(frame, planes=tuple(map(np.copy, frame.planes))) for frame in reader]
 
 
 def _on_gpu(frame: Frame, device_id: int) -> Frame:
-    """The same; only the encoder holds its memory, so that memory that is reused too early shows."""
+    """Copy a frame to the GPU; only the encoder keeps its memory, so that reuse before it is done would show."""
     import cupy
 
     with cupy.cuda.Device(device_id):
@@ -121,7 +121,7 @@ def _on_gpu(frame: Frame, device_id: int) -> Frame:
 
 
 def _picture(number: int, *, bits: int) -> Planar:
-    """Waves that run, in codes of ``bits`` bits."""
+    """A picture of moving waves, in codes of ``bits`` bits."""
     y, x = np.mgrid[:_HEIGHT, :_WIDTH]
     shift = number / 5
 
@@ -142,13 +142,13 @@ def _psnr(found: npt.NDArray[Any], expected: npt.NDArray[Any], bits: int) -> flo
 
 
 def main() -> None:
-    """Print the verdict for the arguments of the command line."""
+    """Print the verdict for the command-line arguments."""
     lasts = True
     try:
         verdict = examine(**json.loads(sys.argv[1]))
     except VitascopeError as error:
         cause = error.__cause__
-        # What the driver says when others have all of its sessions, or its memory.
+        # The driver's error if other programs use all sessions or the memory: it does not last.
         lasts = not isinstance(cause, av.error.MemoryError)
         said = one_line(error)
         if isinstance(cause, av.FFmpegError):

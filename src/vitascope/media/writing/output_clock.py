@@ -1,4 +1,4 @@
-"""The clock of an output: which ticks its frames and packets get, and its time code (SMPTE ST 12-1)."""
+"""The clock of an output: times of its frames and packets, and its time code (SMPTE ST 12-1)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from av.packet import Packet
 from av.video.stream import VideoStream
 
 _MAX_REORDER_FRAMES = 16
-"""Pictures that any of our encoders may hold back (the limit of H.264 and H.265)."""
+"""Maximum number of pictures that any of our encoders may delay (the limit of H.264 and H.265)."""
 
 _SUMMING_MUXERS = frozenset({"mp4", "mov"})
-"""FFmpeg's names of formats in which a video is as long as its packets together."""
+"""FFmpeg's names of formats in which a video's length is the sum of its packets' durations."""
 
 
 class Moment(Protocol):
-    """A place in time, such as a frame's."""
+    """An object with a time, such as a frame."""
 
     @property
     def pts(self) -> int:
@@ -25,15 +25,15 @@ class Moment(Protocol):
 
     @property
     def time_base(self) -> Fraction:
-        """Seconds a tick."""
+        """Seconds per tick."""
 
     @property
     def duration(self) -> int:
-        """Ticks that it lasts; 0 when unknown."""
+        """Duration in ticks; 0 if unknown."""
 
 
 class FrameTime(NamedTuple):
-    """The place in time of a frame whose pixels are elsewhere."""
+    """The time of a frame whose pixels are elsewhere."""
 
     pts: int
     time_base: Fraction
@@ -41,17 +41,17 @@ class FrameTime(NamedTuple):
 
 
 class OutputClock:
-    """Gives frames their time in the output, and restores times that encoders lose.
+    """Computes the frames' output times, and restores times that encoders lose.
 
     Args:
-        time_base: Seconds a tick, of the output.
-        frame_rate: Frames a second, for frames that do not say how long they last.
+        time_base: Seconds per tick of the output.
+        frame_rate: Frames per second, for frames without a duration.
     """
 
     def __init__(self, *, time_base: Fraction, frame_rate: Fraction) -> None:
         self.time_base = time_base
         self.offset = 0
-        """Ticks that are taken off every time stamp of the source."""
+        """Ticks subtracted from all timestamps of the source."""
         self._end_ticks = 0
         self._usual_duration = max(round(1 / (frame_rate * time_base)), 1)
         self._first_pts: int | None = None
@@ -80,10 +80,10 @@ class OutputClock:
         return ticks if same else round(ticks * time_base / self.time_base)
 
     def stamp(self, frame: Moment) -> int:
-        """The presentation time that a frame gets; strictly later than that of the one before."""
+        """The output time of a frame, in ticks; always later than the previous frame's."""
         pts = self.ticks_of(frame) - self.offset
         if self._last_pts is not None and pts <= self._last_pts:
-            # Encoders refuse time that stands still, which joined and damaged files have.
+            # Encoders refuse repeated times, which joined and damaged files have.
             pts = self._last_pts + 1
         if self._first_pts is None:
             self._first_pts = pts
@@ -94,22 +94,23 @@ class OutputClock:
         return pts
 
     def complete(self, packet: Packet[VideoStream]) -> int:
-        """Give an encoder's packet the duration of its frame and a sound decoding time.
+        """Set the packet's duration to its frame's, and its decoding time to a valid one.
 
         Returns:
-            Its decoding time on the source's clock, in ticks.
+            The decoding time on the source's clock, in ticks.
         """
         first = self._first_pts or 0
         pts = packet.pts if packet.pts is not None else first
         packet.duration = self._durations.pop(pts, self._usual_duration)
         dts = packet.dts if packet.dts is not None else pts
-        # Decoding begins as long before the first frame as the encoder held frames back, which may be a pause.
+        # Decoding starts before the first frame by the time that the encoder delayed frames, which may include a
+        # pause.
         held_back = (self._last_pts or 0) - first
         earliest = first - max(_MAX_REORDER_FRAMES * max(self._usual_duration, packet.duration), held_back)
         if self._last_dts is not None:
             earliest = self._last_dts + 1
         if dts < earliest or dts > pts:
-            # libx265 hands out uninitialised memory for videos of one or two frames. Nothing is reordered in these.
+            # libx265 returns uninitialised memory for videos of one or two frames, in which nothing is reordered.
             dts = pts if self._last_dts is None else max(earliest, first)
         packet.dts = self._last_dts = dts
         if self._first_dts is None:
@@ -117,10 +118,10 @@ class OutputClock:
         return dts + self.offset
 
     def reach_end(self, packet: Packet[VideoStream], *, muxer: str) -> None:
-        """Extend the last packet until all sum up to the video's length, in formats that count that way.
+        """Extend the last packet so that the durations sum up to the video's length, in formats that work that way.
 
-        ISO media files (14496-12, 8.6.1) count from decoding time to decoding time, which runs behind by some frames
-        where an encoder reorders them: with a long pause at the end, by seconds.
+        ISO media files (14496-12, 8.6.1) use differences of decoding times, which lag behind by some frames if an
+        encoder reorders them: by seconds, after a long pause at the end.
         """
         if muxer not in _SUMMING_MUXERS:
             return
@@ -134,23 +135,24 @@ _MINUTES_A_DAY = 24 * 60
 
 
 def moved_timecode(timecode: str, *, seconds: Fraction, frame_rate: Fraction) -> str | None:
-    """The time code of a later picture.
+    """Compute the time code of a later frame.
 
     Args:
-        timecode: That of the first picture, ``hh:mm:ss:ff``. With a semicolon or a full stop before the frames it drops
-            numbers, so that it keeps pace with a clock at 29.97 or 59.94 pictures a second.
-        seconds: How much later, 0 or more.
-        frame_rate: Pictures a second.
+        timecode: The first frame's time code, ``hh:mm:ss:ff``. With a semicolon or a full stop before the frames, it
+            skips numbers to keep pace with a clock at 29.97 or 59.94 frames per second.
+        seconds: Time after the first frame, 0 or more.
+        frame_rate: Frames per second.
 
     Returns:
-        It in the same form; None where what is given is no time code of that rate. After a day it begins anew.
+        The time code in the same form; None if ``timecode`` is invalid for this rate. After a day it starts again at
+        zero.
     """
     found = _TIMECODE.fullmatch(timecode.strip())
     rate = round(frame_rate)
     if found is None or rate < 1 or int(found[5]) >= rate:
         return None
     hours, minutes, whole_seconds, frames = (int(found[n]) for n in (1, 2, 3, 5))
-    # Two numbers of each minute at 29.97, four at 59.94, but not of every tenth minute.
+    # Skipped numbers per minute, except every tenth: two at 29.97, four at 59.94.
     dropped = rate // 15 if found[4] != ":" else 0
     if dropped and rate % 30:
         return None
@@ -160,7 +162,7 @@ def moved_timecode(timecode: str, *, seconds: Fraction, frame_rate: Fraction) ->
     count %= _MINUTES_A_DAY * 60 * rate - dropped * (_MINUTES_A_DAY - _MINUTES_A_DAY // 10)
     ten_minutes = 600 * rate - 9 * dropped
     tens, rest = divmod(count, ten_minutes)
-    # The first minute of ten is whole; each of the others begins with numbers that are not there.
+    # The first minute of ten is complete; each other one begins with skipped numbers.
     minutes_in_ten = 0 if rest < 60 * rate else 1 + (rest - 60 * rate) // (60 * rate - dropped)
     count += dropped * (9 * tens + minutes_in_ten)
     whole, frames = divmod(count, rate)

@@ -1,13 +1,13 @@
-"""The place of an output: one file, one picture, or a folder of pictures, which appears under its name only when whole.
+"""The destination of an output: one file, one picture, or a folder of pictures, which appears only when complete.
 
-`PartialFile` and `PartialFolder` own a temporary path beside the target. Exactly one of three ends follows:
+`PartialFile` and `PartialFolder` own a temporary path beside the target. One of three calls ends the writing:
 
 - ``commit()``: synced to disk and renamed to the target, in one atomic step;
-- ``discard()``: removed, together with parent folders that were made for it;
-- ``keep()``: renamed to ``<target>.part``, for what an interrupted run already did.
+- ``discard()``: removed, together with parent folders that were created for it;
+- ``keep()``: renamed to ``<target>.part``, to keep what an interrupted run has written.
 
-While it is open, a lock beside the target (`WriterLock`) keeps other writers away. What a run that was killed left
-behind is removed by the next one that writes the same target.
+Meanwhile a lock beside the target (`WriterLock`) keeps other writers away. What a killed run left behind is removed
+by the next one that writes the same target.
 """
 
 from __future__ import annotations
@@ -40,34 +40,34 @@ else:
     import fcntl
 
 _NO_LOCKS_HERE = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL})
-"""Errors of file systems that know no locks, such as some network mounts."""
+"""Errors of file systems without locks, such as some network mounts."""
 
 
 class WriterLock:
-    """The right to write one output, among processes and among threads: a lock file beside it.
+    """The right to write one output, among processes and threads: a lock file beside it.
 
-    The operating system holds the lock, and drops it when the writer dies, however that ends. A process id would say
-    nothing: containers count theirs from 1, so that the run after a crash often has the id of the crashed one. The
-    file itself may stay; the next writer takes it over.
+    The operating system holds the lock, and releases it when the writer dies in any way. A process ID would be
+    useless: containers count theirs from 1, so the run after a crash often has the ID of the crashed one. The file
+    itself may stay; the next writer takes it over.
 
     Args:
-        target: The output. Its folder exists.
+        target: The output. Its folder must exist.
 
     Raises:
-        BeingWrittenError: Somebody is writing it.
-        OSError: The lock file cannot be made.
+        BeingWrittenError: Another writer holds the lock.
+        OSError: The lock file cannot be created.
     """
 
     def __init__(self, target: Path) -> None:
         self._path = target.absolute().with_name(f".{shortened_name(target.absolute().name)}.lock")
         self.is_exclusive = True
-        """False where the file system has no locks: others may also be writing."""
+        """False if the file system has no locks, so others may also be writing."""
         self._descriptor: int | None = None
         while self._descriptor is None:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
             try:
                 self._lock(descriptor, target)
-                # Whoever held it before may have removed the file between our opening and our locking it.
+                # The previous owner may have removed the file between opening and locking.
                 if _is_still_named(descriptor, self._path):
                     self._descriptor = descriptor
             finally:
@@ -75,17 +75,17 @@ class WriterLock:
                     os.close(descriptor)
 
     def release(self) -> None:
-        """Let others write; does nothing the second time."""
+        """Let others write. Idempotent."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is None:
             return
         if (
             sys.platform == "win32"
-        ):  # removes no file that is open, and no file that the next writer has opened
+        ):  # the system does not remove open files; the next writer may have opened this one
             os.close(descriptor)
             with suppress(OSError):
                 self._path.unlink()
-        else:  # removed while it is locked: no other process can have locked the same file meanwhile
+        else:  # still locked, so no other process can hold the same file
             with suppress(OSError):
                 self._path.unlink()
             os.close(descriptor)
@@ -114,11 +114,11 @@ def _is_still_named(descriptor: int, path: Path) -> bool:
 
 
 _LONGEST_NAME_BYTES = 220
-"""File systems take 255 bytes; the rest is for what temporary names have besides."""
+"""File systems allow 255 bytes; the rest is for what temporary names add."""
 
 
 def shortened_name(name: str) -> str:
-    """A name, or its beginning and a hash of it, to make longer names of."""
+    """A name, or its beginning and a hash, as a base for longer names."""
     content = os.fsencode(name)
     if len(content) <= _LONGEST_NAME_BYTES:
         return name
@@ -127,7 +127,7 @@ def shortened_name(name: str) -> str:
 
 
 FILE_BROWSER_LITTER = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})
-"""Files that looking at a folder puts there; they do not make it a folder with other things."""
+"""Files that file browsers create; they do not count as other content of a folder."""
 
 _TOKEN_BYTES = 4
 
@@ -135,15 +135,15 @@ _TOKEN_BYTES = 4
 class PartialFile:
     """A file being written next to its target.
 
-    The temporary name is hidden, keeps the suffix (muxers choose by it) and holds a random token, so that it never
-    is anybody else's, not even where the file system knows no locks. A long name is cut.
+    The temporary name is hidden, keeps the suffix (muxers choose by it) and contains a random token, so that it is
+    unique even if the file system has no locks. A long name is shortened.
 
     Args:
-        target: The path of the finished file. Missing parent folders are made.
+        target: The path of the finished file. Missing parent folders are created.
 
     Raises:
-        OutputError: The folder cannot be made or written to, the target is a folder or write-protected, or it is
-            being written already.
+        OutputError: The folder cannot be created or written, the target is a folder or write-protected, or it is
+            already being written.
     """
 
     def __init__(self, target: Path) -> None:
@@ -154,7 +154,7 @@ class PartialFile:
         stem = shortened_name(target.stem)
         if self._lock.is_exclusive:
             for stale in _siblings(target, f".{stem}.", f".part{target.suffix}"):
-                with suppress(OSError):  # harmless; writing goes on beside it
+                with suppress(OSError):  # harmless: writing continues beside it
                     stale.unlink()
         self.path = target.absolute().with_name(f".{stem}.{_token()}.part{target.suffix}")
         try:
@@ -167,10 +167,10 @@ class PartialFile:
 
     @staticmethod
     def check(target: Path) -> None:
-        """Refuse a target that a finished file cannot replace; creates nothing.
+        """Check that a finished file could replace the target; creates nothing.
 
         Raises:
-            OutputError: It is a folder or write-protected.
+            OutputError: The target is a folder or write-protected.
         """
         if target.is_dir():
             raise OutputError(f"{target}: cannot create it: it is a folder; give a file in it")
@@ -179,10 +179,10 @@ class PartialFile:
             raise OutputError(f"{target}: cannot replace it: the file is write-protected")
 
     def commit(self) -> None:
-        """Flush to disk and give the file its name.
+        """Flush to disk, and rename the file to its final name.
 
         Raises:
-            OutputError: The disk or the rename failed; the temporary file is still there.
+            OutputError: The disk or the rename failed; the temporary file still exists.
         """
         with wrap_output_error(self.target, "finish it"):
             _sync(self.path)
@@ -217,7 +217,7 @@ class ArrivingFile(PartialFile):
     """A local file that is uploaded when complete. Stores have no locks: the last writer wins.
 
     Args:
-        target: Behind a URL.
+        target: A path behind a URL.
 
     Raises:
         OutputError: The target is a folder.
@@ -233,10 +233,10 @@ class ArrivingFile(PartialFile):
         self.path = self._folder / f"{shortened_name(target.stem)}{target.suffix}"
 
     def commit(self) -> None:
-        """Upload it.
+        """Upload the file.
 
         Raises:
-            OutputError: The store did not take it; the file is still here.
+            OutputError: The upload failed; the local file still exists.
         """
         with wrap_output_error(self.target, "upload it"):
             self.target.receive(self.path)
@@ -249,10 +249,10 @@ class ArrivingFile(PartialFile):
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def keep(self) -> Path:
-        """Upload it as ``<target>.part`` and return that path.
+        """Upload the file as ``<target>.part``; returns that path.
 
         Raises:
-            OutputError: The store did not take it.
+            OutputError: The upload failed.
         """
         kept = self.target.with_name(f"{self.target.name}.part")
         with wrap_output_error(kept, "keep the partial result"):
@@ -262,20 +262,20 @@ class ArrivingFile(PartialFile):
 
 
 def partial_file(target: Path) -> PartialFile:
-    """A file that is being written, beside its target or, where that is behind a URL, on this machine."""
+    """A file being written beside its target, or on this machine if the target is behind a URL."""
     return ArrivingFile(target) if isinstance(target, RemotePath) else PartialFile(target)
 
 
 def write_whole(target: Path, content: bytes, *, what: str = "write it") -> None:
-    """Write a file whole or not at all.
+    """Write a file completely or not at all.
 
     Args:
         target: The path of the finished file.
-        content: All of it.
-        what: What cannot be done when it fails, for the message.
+        content: The complete content.
+        what: The action in the error message.
 
     Raises:
-        OutputError: It cannot be written; nothing is left behind.
+        OutputError: The file cannot be written; nothing is left behind.
     """
     partial = partial_file(target)
     try:
@@ -288,15 +288,15 @@ def write_whole(target: Path, content: bytes, *, what: str = "write it") -> None
 
 
 def write_png(target: Path, rgb: npt.NDArray[np.uint8], *, what: str) -> None:
-    """Write a picture whole or not at all.
+    """Write a picture completely or not at all.
 
     Args:
         target: The path of the finished file.
         rgb: uint8 [H, W, 3].
-        what: What the picture is, for messages: ``the contact sheet``.
+        what: Name of the picture in messages, such as ``the contact sheet``.
 
     Raises:
-        OutputError: It cannot be written; nothing is left behind.
+        OutputError: The file cannot be written; nothing is left behind.
     """
     encoded, content = cv2.imencode(".png", cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR))
     if not encoded:
@@ -308,12 +308,12 @@ class PartialFolder:
     """A folder of numbered files being written next to its target.
 
     Args:
-        target: The path of the finished folder. When it exists it may hold nothing but files of an earlier run;
-            these are replaced as a whole.
-        file_pattern: The names of such files.
+        target: The path of the finished folder. If it exists, it may only contain files of an earlier run, which are
+            replaced as a whole.
+        file_pattern: Pattern of the file names.
 
     Raises:
-        OutputError: The folder cannot be made, or the target holds other things, which are left alone.
+        OutputError: The folder cannot be created, or the target has other content, which is left alone.
     """
 
     def __init__(self, target: Path, *, file_pattern: re.Pattern[str]) -> None:
@@ -338,16 +338,16 @@ class PartialFolder:
 
     @staticmethod
     def check(target: Path, *, file_pattern: re.Pattern[str]) -> None:
-        """Refuse a target that a finished folder cannot replace; creates nothing.
+        """Check that a finished folder could replace the target; creates nothing.
 
         Raises:
-            OutputError: It is a file or the current folder, or holds other things.
+            OutputError: The target is a file or the current folder, or has other content.
         """
         if not target.exists():
             return
         if not target.is_dir():
             raise OutputError(f"{target}: cannot create a folder: a file of that name exists")
-        # The finished folder takes this one's place; a shell that stands in it would stand in a removed folder.
+        # A shell in the current folder would be left in a removed one.
         if Path.cwd().is_relative_to(target.resolve()):
             raise OutputError(
                 f"{target}: cannot replace the current folder by pictures; give a folder in it, such as frames"
@@ -359,7 +359,7 @@ class PartialFolder:
             )
 
     def commit(self) -> None:
-        """Give the folder its name, in place of an earlier run's.
+        """Rename the folder to its final name, replacing an earlier run's.
 
         Raises:
             OutputError: The rename failed, or the target has got other content meanwhile.
@@ -384,7 +384,7 @@ class PartialFolder:
         _remove_folders(self._made_folders)
 
     def keep(self) -> Path:
-        """Rename to ``<target>.part``, in place of an earlier one, and return that path.
+        """Rename to ``<target>.part``, replacing an earlier one; returns that path.
 
         Raises:
             OutputError: The rename failed.
@@ -398,7 +398,7 @@ class PartialFolder:
         return kept
 
     def _clean_up(self) -> None:
-        """Remove what killed runs left; one killed in the middle of ``commit`` gets its earlier folder back."""
+        """Remove what killed runs left behind; one killed during ``commit`` gets its earlier folder back."""
         head = f".{shortened_name(self.target.absolute().name)}."
         with wrap_output_error(self.target, "clean up after an earlier run"):
             for old in _siblings(self.target, head, ".old"):
@@ -411,12 +411,12 @@ class PartialFolder:
 
 
 def _kept_earlier(target: Path) -> Path:
-    """The file that an interrupted run kept, needless beside the whole one; shortened names may be another's."""
+    """The file that an interrupted run kept, no longer needed; a shortened name may belong to another target."""
     return target.absolute().with_name(f"{target.absolute().name}.part")
 
 
 def _lock(target: Path, *, made_folders: list[Path]) -> WriterLock:
-    """Lock a target whose parents were just made; they go again when that fails."""
+    """Lock a target; parents that were just created for it are removed if that fails."""
     try:
         with wrap_output_error(target, "create it"):
             return WriterLock(target)
@@ -430,14 +430,14 @@ def _token() -> str:
 
 
 def _siblings(target: Path, head: str, tail: str) -> list[Path]:
-    """Paths beside a target that have a temporary name."""
+    """Paths beside a target with temporary names."""
     pattern = re.compile(rf"{re.escape(head)}[0-9a-f]{{{2 * _TOKEN_BYTES}}}{re.escape(tail)}")
     with wrap_output_error(target, "look into its folder"):
         return [path for path in target.absolute().parent.iterdir() if pattern.fullmatch(path.name)]
 
 
 def _make_parents(target: Path) -> list[Path]:
-    """Make the missing parents of a path; returns them, innermost first."""
+    """Create the missing parents of a path; returns them, innermost first."""
     missing = [parent for parent in target.absolute().parents if not parent.exists()]
     with wrap_output_error(target, "create its folder"):
         try:
@@ -459,7 +459,7 @@ def _nearest(target: Path) -> Path:
 
 
 def _remove_folders(folders: list[Path]) -> None:
-    """Remove folders that were made for a discarded output, if they are still empty."""
+    """Remove folders that were created for a discarded output, if they are still empty."""
     with suppress(OSError):
         for folder in folders:
             folder.rmdir()
@@ -474,7 +474,7 @@ def _sync(path: Path) -> None:
 
 
 def _sync_folder(path: Path) -> None:
-    # A rename is durable once its folder is synced; systems that cannot open a folder need no such thing.
+    # A rename is durable once its folder is synced; systems that cannot open a folder do not need it.
     with suppress(OSError):
         _sync(path)
 
@@ -488,14 +488,14 @@ class PictureFolder:
 
     folder: Path
     pattern: str
-    """The names of the pictures, for example ``frame_%05d.png``."""
+    """The names of the pictures, such as ``frame_%05d.png``."""
 
     @property
     def file_names(self) -> re.Pattern[str]:
-        """The names that the pattern can print.
+        """The file names that the pattern can produce.
 
         Raises:
-            UsageError: The pattern has not exactly one number.
+            UsageError: The pattern does not contain exactly one number.
         """
         match = re.fullmatch(r"([^%]*)%(?:0(\d+))?d([^%]*)", self.pattern)
         if match is None:
@@ -504,20 +504,20 @@ class PictureFolder:
         return re.compile(rf"{re.escape(head)}\d{{{int(digits or 1)},}}{re.escape(tail)}")
 
     def is_filled(self) -> bool:
-        """True when it holds pictures of these names: folders appear only whole.
+        """True if it contains pictures with these names; folders only appear when complete.
 
         Raises:
-            OutputError: The folder cannot be looked into.
-            UsageError: The pattern has not exactly one number.
+            OutputError: The folder cannot be read.
+            UsageError: The pattern does not contain exactly one number.
         """
         return self.folder.is_dir() and any(map(self.file_names.fullmatch, _entries(self.folder)))
 
     def foreign_name(self) -> str | None:
-        """The name of something in it that no run of ours wrote, or None.
+        """The name of something in it that no run of ours wrote; None if there is nothing.
 
         Raises:
-            OutputError: The folder cannot be looked into.
-            UsageError: The pattern has not exactly one number.
+            OutputError: The folder cannot be read.
+            UsageError: The pattern does not contain exactly one number.
         """
         return _other_name(self.folder, self.file_names) if self.folder.is_dir() else None
 
@@ -528,15 +528,15 @@ def _entries(folder: Path) -> list[str]:
 
 
 def _other_name(folder: Path, names: re.Pattern[str]) -> str | None:
-    """The first name in a folder that a pattern cannot print, but for what file browsers put there."""
+    """The first name in a folder that a pattern cannot produce, except files of file browsers."""
     return next((name for name in _entries(folder) if not names.fullmatch(name)), None)
 
 
 def picture_folder(path: Path) -> PictureFolder | None:
-    """The folder of pictures that an output path means; None when it means one file.
+    """The folder of pictures that an output path means; None if it means a single file.
 
     A pattern such as ``cut/frame_%05d.png`` means its folder, with pictures of that name. A path without a suffix is
-    itself the folder, and so is any folder that exists.
+    itself the folder, and so is any existing folder.
     """
     if path.is_dir():
         return PictureFolder(path, _FOLDER_PATTERN)
@@ -551,40 +551,39 @@ def is_written(path: Path) -> bool:
     """True if the output exists; outputs appear only when complete, so nothing is left to do.
 
     Raises:
-        UsageError: It is a pattern without exactly one number.
+        UsageError: It is a pattern that does not contain exactly one number.
     """
     pictures = picture_folder(path)
     return path.is_file() if pictures is None else pictures.is_filled()
 
 
 def refuse_inputs(path: Path, read: Mapping[str, Path | None], *, what: str = "output") -> None:
-    """Refuse outputs that would replace an input, before anything opens; links and spellings are resolved.
+    """Check that an output does not replace an input, before anything opens; links and spellings are resolved.
 
     Args:
-        path: What is written.
-        read: Files, folders and patterns of pictures that are read, by what a message calls them; None is none.
-        what: What a message calls the path.
+        path: The output.
+        read: Files, folders and patterns of pictures that are read, by their names in messages; None values are
+            ignored.
+        what: Name of the path in messages.
 
     Raises:
-        UsageError: The path is one of them, or one of their pictures.
+        UsageError: The path is one of these, or one of their pictures.
     """
     if not path.exists():
         return
     for name, source in read.items():
-        with suppress(
-            InputError, OSError
-        ):  # it is not there, or no pictures are: whoever opens it will say so
+        with suppress(InputError, OSError):  # nothing exists there; opening it reports the error
             files = () if source is None else (source, *(find_images(source) or ()))
             if any(file.exists() and path.samefile(file) for file in files):
                 raise UsageError(f"{path}: the {what} is {name}; choose another file")
 
 
 def refuse_unwritable(path: Path) -> None:
-    """Look whether an output could be created, and create nothing.
+    """Check that an output could be created, without creating anything.
 
     Raises:
-        OutputError: Its folder may not be written, or the existing file cannot be replaced.
-        UsageError: It is a pattern without exactly one number.
+        OutputError: Its folder is not writable, or the existing file cannot be replaced.
+        UsageError: It is a pattern that does not contain exactly one number.
     """
     pictures = picture_folder(path)
     target = path if pictures is None else pictures.folder
@@ -592,7 +591,7 @@ def refuse_unwritable(path: Path) -> None:
         PartialFile.check(target)
     else:
         PartialFolder.check(target, file_pattern=pictures.file_names)
-    if isinstance(target, RemotePath):  # it says so when it is given something
+    if isinstance(target, RemotePath):  # a store reports this when it is written to
         return
     nearest = _nearest(target)
     with_folder = nearest != target.absolute().parent or not nearest.is_dir()
@@ -604,26 +603,26 @@ def refuse_unwritable(path: Path) -> None:
 
 
 class OutputTarget:
-    """The output under its temporary name, and how FFmpeg gets that name.
+    """The output under its temporary name, and the name that FFmpeg needs for it.
 
     Args:
-        path: As the user named it. With the muxer ``image2``: a folder, a pattern such as ``frame_%05d.png``, or a
-            plain name for one picture.
-        muxer: FFmpeg's name.
+        path: The path that the user gave. With the muxer ``image2``: a folder, a pattern such as ``frame_%05d.png``,
+            or a plain name for one picture.
+        muxer: FFmpeg's name of the muxer.
 
     Raises:
-        OutputError: It cannot be created.
-        UsageError: The pattern has not exactly one number.
+        OutputError: The output cannot be created.
+        UsageError: The pattern does not contain exactly one number.
     """
 
     def __init__(self, path: Path, *, muxer: str) -> None:
         self.path = path
         self.takes_one_frame = False
-        """True for a plain picture name."""
+        """True for the plain name of a picture."""
         self._pattern: str | None = None
         self._muxer_options: dict[str, str] = {}
         self.partial: PartialFile | PartialFolder
-        """Owns the temporary file or folder."""
+        """The temporary file or folder."""
         pictures = picture_folder(path) if muxer == "image2" else None
         if muxer == "image2" and isinstance(path, RemotePath):
             raise OutputError(
@@ -641,18 +640,18 @@ class OutputTarget:
 
     @property
     def muxer_name(self) -> str:
-        """The name that FFmpeg is to open."""
+        """The name for FFmpeg to open."""
         if self._pattern is None:
             return str(self.partial.path)
         return f"{str(self.partial.path).replace('%', '%%')}{os.sep}{self._pattern}"
 
     @property
     def muxer_options(self) -> dict[str, str]:
-        """Options that the muxer needs for a name of this kind."""
+        """Muxer options needed for this kind of name."""
         return dict(self._muxer_options)
 
     def byte_count(self) -> int:
-        """Bytes of the finished output."""
+        """Size of the finished output in bytes."""
         finished = self.partial.target
         if finished.is_dir():
             return sum(file.stat().st_size for file in finished.iterdir())

@@ -1,8 +1,8 @@
-"""Encoding a stretch of a video apart from its container: pictures become packets that another process can mux.
+"""Encodes a stretch of a video without a container: frames become packets that another process can mux.
 
-Every segment gets an encoder of its own, so that it begins with a keyframe and refers to nothing outside itself. The
-encoder is opened exactly as the writer of the whole video opens its own, so its parameter sets are the video's.
-``JoiningWriter`` puts the packets together.
+Every segment has its own encoder, so it begins with a keyframe and refers to nothing outside. The encoder is opened
+exactly as the writer of the whole video opens its own, so the parameter sets are the same. ``JoiningWriter`` joins
+the packets.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ class EncodedPacket:
 
     data: bytes
     pts: int
-    """In ticks of the video's time base, as all times here, and on the source's clock."""
+    """In ticks of the video's time base, like all times here, on the source's clock."""
     dts: int | None
     is_keyframe: bool
     side_data: tuple[tuple[str, bytes], ...] = ()
-    """FFmpeg's name and content of what travels beside the picture."""
+    """FFmpeg's name and content of the side data."""
 
 
 class SegmentEncoder:
     """Encodes the frames of one segment of one output.
 
     Args:
-        path: The output's name, for messages.
-        info: What the frames look like; its time base is that of the packets.
-        encoding: As the output's writer has it.
+        path: Name of the output for messages.
+        info: Description of the frames; the packets use its time base.
+        encoding: The encoding of the output's writer.
         hdr: HDR metadata for the bitstream.
 
     Raises:
-        OutputError: The encoder refuses the picture.
+        OutputError: The encoder refuses the picture format.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class SegmentEncoder:
         self._setup = PictureSetup(info, encoding)
         encoding = self._setup.encoding
         self._packer = self._setup.open_packer()
-        # A container that is never begun: it says whether parameter sets go before the packets or into them.
+        # A container that is never written; its format decides whether parameter sets go into packets.
         is_pictures = encoding.muxer == "image2"
         self._container = av.open("never-%d.png" if is_pictures else BytesIO(), "w", format=encoding.muxer)
         try:
@@ -77,14 +77,14 @@ class SegmentEncoder:
 
     @property
     def parameter_sets(self) -> bytes:
-        """The codec's part of the container's header; empty for codecs that need none."""
+        """The codec's part of the container's header; empty for codecs without one."""
         return bytes(self._stream.codec_context.extradata or b"")
 
     def encode(self, frame: Frame, alpha: Plane | None = None) -> list[EncodedPacket]:
         """Encode the next frame.
 
         Args:
-            frame: The colours.
+            frame: The colours of the frame.
             alpha: uint8 or uint16 ``[H, W]``, straight; None is opaque.
 
         Raises:
@@ -102,12 +102,12 @@ class SegmentEncoder:
             return self._portable(self._encoder.encode(picture))
 
     def flush(self) -> list[EncodedPacket]:
-        """The packets that the encoder still holds; no frame may follow."""
+        """Return the packets that the encoder still holds; no frame may follow."""
         with wrap_output_error(self._path, "finish it"):
             return self._portable(self._encoder.flush())
 
     def close(self) -> None:
-        """Stop the encoder, and drop what is still being encoded. Idempotent."""
+        """Stop the encoder, and drop unfinished frames. Idempotent."""
         self._encoder.close()
         self._close_container()
 
@@ -120,10 +120,10 @@ class SegmentEncoder:
 
 
 def portable(packet: Packet[VideoStream]) -> EncodedPacket:
-    """An encoder's packet as plain values.
+    """Convert an encoder's packet to plain values.
 
     Raises:
-        OutputError: The encoder gave it no time.
+        OutputError: The packet has no time.
     """
     if packet.pts is None:
         raise OutputError("the encoder gave a packet without a presentation time")
@@ -134,33 +134,33 @@ def portable(packet: Packet[VideoStream]) -> EncodedPacket:
 
 
 def plain(encoding: Encoding) -> Encoding:
-    """The same encoding, fit to be sent to another process: read-only views of options cannot be."""
+    """The same encoding with options that can be pickled: read-only views cannot."""
     return replace(encoding, options=dict(encoding.options), parameters=dict(encoding.parameters))
 
 
 class JoiningWriter(VideoWriter):
     """A ``VideoWriter`` that takes packets instead of frames.
 
-    Everything but the pictures (sound, subtitles, chapters, tags, HDR and spherical metadata, the name that appears
-    only when the file is whole) is done here, once. Its own encoder writes the stream's headers and no picture, so
-    every segment's encoder must have been opened the same way: by ``SegmentEncoder`` with the same arguments.
+    Everything but the frames (audio, subtitles, chapters, tags, HDR and spherical metadata, and publishing the
+    complete file) is done here, once. Its own encoder only writes the stream's headers, so every segment's encoder
+    must have been opened the same way: by ``SegmentEncoder`` with the same arguments.
 
-    Decoding times go on across a seam, because an encoder's first ones lie before its first picture by as much as the
-    ones of the segment before stop short of its last.
+    Decoding times continue across a seam: an encoder's first decoding times precede its first frame by as much as the
+    last ones of the previous segment precede its last frame.
     """
 
     def begin_segment(self, parameter_sets: bytes) -> None:
-        """Check that the next segment's packets belong under this file's header.
+        """Check that the next segment fits this file's header.
 
         Args:
             parameter_sets: ``SegmentEncoder.parameter_sets``.
 
         Raises:
-            OutputError: The encoder described its stream otherwise: players would show the segment wrongly or not
-                at all. Encoders of different GPUs may.
+            OutputError: The segment's stream headers differ: players would show the segment wrongly or not at all.
+                This may happen with encoders of different GPUs.
         """
         context = self._stream().codec_context
-        if not context.is_open:  # NVENC's opens with the first picture, which never comes here; has never run
+        if not context.is_open:  # NVENC opens with the first frame, which never comes here; has never run
             with wrap_output_error(self._path, f"open {self._encoding.encoder}"):
                 context.open()
         ours = bytes(context.extradata or b"")
@@ -174,11 +174,11 @@ class JoiningWriter(VideoWriter):
         """Write the packets of an encoder.
 
         Args:
-            times: The times of the frames that it took since the last call, in presentation order.
-            packets: In decoding order.
+            times: Times of the frames encoded since the last call, in presentation order.
+            packets: The packets, in decoding order.
 
         Raises:
-            OutputError: The disk failed, or a packet does not follow the one before.
+            OutputError: Writing failed, or a packet does not follow the previous one.
         """
         if times and self._frame_count == 0:
             self._begin(times[0])
@@ -194,7 +194,7 @@ class JoiningWriter(VideoWriter):
                 self._mux(self._muxable(packet))
 
     def _muxable(self, encoded: EncodedPacket) -> Packet[VideoStream]:
-        # Not from the bytes themselves: parsers read a little beyond a packet, and only an allocated one is padded.
+        # Copy the bytes: parsers read a little beyond a packet, and only allocated packets are padded.
         packet = cast("Packet[VideoStream]", Packet(len(encoded.data)))
         packet.update(encoded.data)
         packet.time_base = self._clock.time_base
@@ -202,7 +202,7 @@ class JoiningWriter(VideoWriter):
         packet.dts = None if encoded.dts is None else encoded.dts - self._clock.offset
         packet.is_keyframe = encoded.is_keyframe
         for kind, content in encoded.side_data:
-            # PyAV's stubs leave the constructor out.
+            # PyAV's stubs lack this constructor.
             side_data = PacketSideData(packet_sidedata_type_from_literal(kind), len(content))  # type: ignore[call-arg,arg-type]
             side_data.update(content)
             packet.set_sidedata(side_data)

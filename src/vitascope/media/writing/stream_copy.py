@@ -1,13 +1,13 @@
-"""Everything of a video file that is not its picture: sound, subtitles, fonts, chapters and tags, carried to another.
+"""Copies everything but the picture from one video file to another: audio, subtitles, fonts, chapters and tags.
 
-Packets are copied as they are, by a second demuxer that follows the video's clock, so an hour of sound is never held
-in memory. Only what the target container cannot hold is re-encoded (AAC to Opus in WebM, subtitle formats into one
-another), and what it cannot hold in any form is left out. Damaged packets are also left out: sound never costs the
-picture. All of it is reported.
+Packets are copied unchanged by a second demuxer that follows the video's clock, so that long audio is never held in
+memory. What the target container cannot store is re-encoded (AAC to Opus in WebM, subtitle formats into each other)
+or, if that is impossible, left out. Damaged packets are left out, too: audio never costs the picture. All of this is
+reported.
 
-MP4 holds uncompressed sound by a standard of 2020 (ISO/IEC 23003-5), which older players cannot know. It becomes AAC
-there where AAC takes its channels and its rate as they are; elsewhere it is copied, and a note says so. In MOV and
-Matroska it is copied.
+MP4 stores uncompressed audio by a standard of 2020 (ISO/IEC 23003-5), which older players do not know. There it
+becomes AAC if AAC can keep its channels and sample rate; otherwise it is copied, with a note. MOV and Matroska get a
+copy.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from vitascope.media.reading.reader import PresentationClock
 from vitascope.media.reading.structure import is_joined
 
 CLOCK_DEMUXERS = frozenset({"mpegts", "mpeg"})
-"""Broadcast formats count from an arbitrary moment, and anew where recordings were joined."""
+"""Broadcast formats start at an arbitrary time, and start again where recordings were joined."""
 
 _EDIT_LIST_MUXERS = frozenset({"mp4", "mov"})
-"""FFmpeg's names of formats that can hold packets which are not played."""
+"""FFmpeg's names of formats that can contain packets which are not played."""
 
 
 class CopiedStream:
-    """A stream whose packets are copied as they are."""
+    """A stream whose packets are copied unchanged."""
 
     def __init__(self, source: Stream, target: Stream, container: OutputContainer) -> None:
         self.source = source
@@ -52,16 +52,16 @@ class CopiedStream:
         self._container = container
         self._last_dts: int | None = None
         self.shift = 0
-        """Ticks of the source's time base that are taken off every time stamp."""
+        """Ticks of the source's time base subtracted from all timestamps."""
         self.sound_time = _SoundTime(self.time_base)
         self.is_adts = False
-        """True where each packet begins with a header of its own (ISO/IEC 13818-7), as in broadcast formats alone."""
+        """True if each packet begins with its own header (ISO/IEC 13818-7), as only in broadcast formats."""
         self.damaged_count = 0
-        """Packets that a decoder or the muxer refused."""
+        """Number of packets that a decoder or the muxer refused."""
         self.is_playing = False
-        """True when a packet came that the source's edit list does not hide."""
+        """True once a packet has come that the source's edit list does not hide."""
         self.primer: Packet[Stream] | None = None
-        """The latest hidden packet before that, not written yet."""
+        """The last hidden packet before that, not written yet."""
 
     @property
     def time_base(self) -> Fraction:
@@ -75,11 +75,11 @@ class CopiedStream:
         if pts is None or dts is None:
             return
         if self.is_adts and memoryview(packet)[0] != 0xFF:
-            # Muxers look at the first packet alone: behind a damaged one all headers would stay in the sound.
+            # Muxers only look at the first packet: if that is damaged, all headers would stay in the audio.
             raise ValueError("no header of AAC")
         pts, dts = pts - self.shift, dts - self.shift
         if self._last_dts is not None and dts <= self._last_dts:
-            # Muxers refuse time that stands still, on their own clock, which damaged and joined files have.
+            # Muxers refuse repeated times on their own clock, which damaged and joined files have.
             dts = self._last_dts + max(
                 ceil((fraction_or_none(self._target.time_base) or 0) / self.time_base), 1
             )
@@ -93,7 +93,7 @@ class CopiedStream:
 
 
 class ReencodedAudio(CopiedStream):
-    """A sound stream that is decoded and re-encoded."""
+    """An audio stream that is decoded and re-encoded."""
 
     def __init__(self, source: AudioStream, target: AudioStream, container: OutputContainer) -> None:
         super().__init__(source, target, container)
@@ -116,7 +116,7 @@ class ReencodedAudio(CopiedStream):
             if frame.pts is not None and (time_base := fraction_or_none(frame.time_base)) is not None:
                 frame.pts -= round(self.shift * self.time_base / time_base)
             shape = (frame.format.name, frame.layout.name, frame.sample_rate)
-            if self._resampler is None or shape != self._shape:  # joined recordings change on the way
+            if self._resampler is None or shape != self._shape:  # joined recordings may change it
                 self._drain()
                 wanted = self._encoder.codec_context
                 self._resampler = av.AudioResampler(wanted.format, wanted.layout, wanted.sample_rate)
@@ -131,7 +131,7 @@ class ReencodedAudio(CopiedStream):
 
 
 class ReencodedSubtitles(CopiedStream):
-    """A text subtitle stream that is put into another format."""
+    """A text subtitle stream that is converted to another format."""
 
     def __init__(self, source: SubtitleStream, target: SubtitleStream, container: OutputContainer) -> None:
         super().__init__(source, target, container)
@@ -140,7 +140,7 @@ class ReencodedSubtitles(CopiedStream):
     def write(self, packet: Packet[Stream]) -> None:
         """Write one packet of the source in the other format."""
         lines = self._decoder.decode2(packet)
-        if lines is None:  # the gaps between two texts, which mov_text writes as empty packets
+        if lines is None:  # a gap between two texts, which mov_text writes as an empty packet
             return
         text = self._encoder.encode_subtitle(lines)
         text.time_base = packet.time_base
@@ -157,9 +157,9 @@ _PCM_IN_MP4 = "players from before 2020 may not play PCM in MP4"
 _VORBIS = frozenset({"vorbis", "libvorbis"})
 _VORBIS_IN_MP4 = "few players play Vorbis in MP4"
 _LAYOUTS = dict(enumerate(("mono", "stereo", "2.1", "4.0", "5.0", "5.1", "6.1", "7.1"), start=1))
-"""What a number of channels means where the source does not say, as PCM in Matroska and AVI; FFmpeg's own choice."""
+"""FFmpeg's default layout for a number of channels, for sources without one, such as PCM in Matroska and AVI."""
 _ENCODED_LAYOUTS = frozenset({"mono", "stereo", "5.1", "7.1"})
-"""Layouts that AAC and Opus take; others become stereo."""
+"""Layouts that AAC and Opus support; others become stereo."""
 _PLAIN_ASS_HEADER = b"""[Script Info]
 ScriptType: v4.00+
 
@@ -171,7 +171,7 @@ Style: Default,Arial,16,&Hffffff,&Hffffff,&H0,&H0,0,0,0,0,100,100,0,0,1,1,0,2,10
 [Events]
 Format: Layer, Start, End, Style, Name, MarginL, MarginR, MarginV, Effect, Text
 """
-"""For text whose own header is missing: one style, of white letters."""
+"""For text without a header of its own: one style with white letters."""
 _LANGUAGES_OF_MOV = {
     "bod": "tib",
     "cym": "wel",
@@ -201,26 +201,26 @@ _LANGUAGES_OF_MOV = {
     "swe": "sve",
     "zho": "chi",
 }
-"""What FFmpeg calls a language that MOV has a number for, where ISO 639-2 has another name: it drops names that it
-does not know."""
+"""FFmpeg's name of a MOV language whose name in ISO 639-2 differs: it drops names that it does not know."""
 _LANGUAGES_OF_MOV_ALONE = {
     theirs: name
     for name, theirs in _LANGUAGES_OF_MOV.items()
     if theirs in ("fo ", "hr ", "iri", "pa ", "sr ", "sve")
 }
-"""ISO 639-2's names of those that FFmpeg calls otherwise for MOV alone."""
+"""ISO 639-2's names of languages for which FFmpeg has another name in MOV only."""
 _PAST_END_SECONDS = 2
-"""Demuxers give packets nearly in time order; this far behind the end no wanted one comes any more."""
+"""Demuxers return packets nearly in time order; this far behind the end, no wanted packet follows."""
 _BESIDE_SECONDS = 3
-"""Sound that jumped, and is now further from the picture beside it in the file, has a damaged time or another clock."""
+"""If audio jumps and is then further than this from the picture beside it in the file, its time is damaged or belongs
+to another clock."""
 _OVERLAP_SECONDS = Fraction(1, 20)
-"""Sound that goes back further than this, where the picture has not, begins anew."""
+"""Audio that goes back further than this, while the picture does not, starts a new recording."""
 _ROUNDING_SECONDS = Fraction(1, 500)
-"""Times may be off by so much where containers count milliseconds."""
+"""Tolerance for containers with times in milliseconds."""
 _LATE_SECONDS = 60
-"""Sound may begin that long after the picture, wherever it lies in the file."""
+"""Longest time by which audio may begin after the picture, wherever it lies in the file."""
 _BRAND_TAGS = frozenset({"major_brand", "minor_version", "compatible_brands", "encoder"})
-"""Tags that the muxer writes about the file, not about the video."""
+"""Tags that the muxer writes about the file, not the video."""
 _CODING_TAGS = frozenset(
     {
         "encoder",
@@ -233,12 +233,12 @@ _CODING_TAGS = frozenset(
         "stereo_mode",
     }
 )
-"""Tags that describe how a stream was coded; the new stream is coded otherwise."""
+"""Tags about the coding of a stream, which changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class CarriedStream:
-    """The fate of one stream of the source."""
+    """What was done with one stream of the source."""
 
     index: int
     """Its index in the source."""
@@ -251,7 +251,7 @@ class CarriedStream:
     reason: str = ""
     """Why it was not copied."""
     is_default: bool = False
-    """True if players shall show or play it unasked."""
+    """True if players should play or show it by default."""
 
     def in_words(self) -> str:
         """One line on what was done with the stream."""
@@ -260,16 +260,16 @@ class CarriedStream:
 
 
 class StreamCopier:
-    """Copies the sound and subtitle streams of one file into an output container.
+    """Copies the audio and subtitle streams of one file into an output container.
 
-    Streams are added to the container at once, so this must happen before its first packet.
+    Adds streams to the container at once, so it must be created before the container's first packet.
 
     Args:
         source: The file to copy from.
         container: The output.
-        muxer: FFmpeg's name of the output's format.
-        sound_codecs: Those whose packets are copied, by FFmpeg's names of decoders; others are encoded. None copies all
-            that the container holds.
+        muxer: FFmpeg's name of the output's muxer.
+        sound_codecs: Audio codecs to copy, by FFmpeg's decoder names; others are re-encoded. None copies all that the
+            container supports.
 
     Raises:
         InputError: The source cannot be opened.
@@ -290,7 +290,7 @@ class StreamCopier:
         with wrap_input_error(source, "open it for its sound"):
             self._input: InputContainer = open_input(source)
         self.streams: list[CarriedStream] = []
-        """One entry for each stream that is not the picture."""
+        """One entry for each stream other than the picture."""
         self.notes: list[str] = []
         self._routes: dict[int, CopiedStream] = {}
         self._start = Fraction(0)
@@ -299,7 +299,7 @@ class StreamCopier:
         self._pending: Packet[Stream] | None = None
         self._packets: Iterator[Packet[Stream]] | None = None
         pictures = [s for s in self._input.streams.video if not s.disposition & Disposition.attached_pic]
-        # The times of an MP4 stand in a table, and cannot jump: its sound is read alone.
+        # The times of an MP4 are in a table and cannot jump, so its picture need not be read along.
         self._pictures = pictures[0] if pictures and "mp4" not in self._input.format.name else None
         try:
             for stream in self._input.streams:
@@ -310,38 +310,38 @@ class StreamCopier:
 
     @property
     def input_container(self) -> InputContainer:
-        """The source, open for its tags and chapters."""
+        """The open source, for its tags and chapters."""
         return self._input
 
     def begin(self, *, offset: Fraction, start: Fraction | None, end: Fraction | None) -> None:
-        """Say which stretch of the source is wanted. Call once, before ``advance_to``.
+        """Set the part of the source to copy. Call once, before ``advance_to``.
 
         Args:
-            offset: Seconds that are taken off every time stamp, as off the video's.
-            start: Source time of the first wanted moment; None is the beginning.
-            end: Source time behind the last wanted moment; None is the end.
+            offset: Seconds subtracted from all timestamps, as from the video's.
+            start: Source time of the part's beginning; None for the file's.
+            end: Source time of the part's end; None for the file's.
         """
         self._start, self._end = start if start is not None else Fraction(-(1 << 40)), end
         self._text_start = start if start is not None else offset
         for route in self._routes.values():
             route.shift = round(offset / route.time_base)
         if start is not None and self._routes and not self._is_joined():
-            with suppress(av.FFmpegError, OSError):  # what cannot seek is read through
+            with suppress(av.FFmpegError, OSError):  # sources that cannot seek are read through
                 self._input.seek(max(int(start * 1_000_000) - 1_000_000, 0), backward=True)
                 self._has_sought = True
         self._packets = self._demux()
         self._pending = next(self._packets, None)
 
     def advance_to(self, moment: Fraction) -> None:
-        """Write all packets that belong before a source time, in seconds."""
+        """Write all packets before a source time, in seconds."""
         while self._pending is not None and _moment(self._pending) <= moment:
             self._write_pending(self._pending)
 
     def finish(self, until: Fraction | None = None) -> None:
-        """Write what is left.
+        """Write the remaining packets.
 
         Args:
-            until: Source time behind which nothing is wanted (a video that was cut short); None is all.
+            until: Source time at which a video that was cut short ends; None writes all.
         """
         if until is not None and (self._end is None or until < self._end):
             self._end = until
@@ -382,11 +382,11 @@ class StreamCopier:
             self._note_left_out(stream)
 
     def _note_left_out(self, stream: Stream) -> None:
-        """Say what does not come along: covers, further pictures, telemetry, time code that is nowhere else."""
+        """Note what is left out: covers, further pictures, telemetry, and a time code that exists nowhere else."""
         if stream.type == "video" and stream.disposition & Disposition.attached_pic:
             self.notes.append(f"{self._path.name}: its cover picture was left out")
         elif stream.type == "data" and "timecode" in stream.metadata and self._has_timecode():
-            pass  # the picture's tag says it, too, and comes along
+            pass  # the picture's tag has it, too, and is copied
         elif stream.type != "video":
             self.notes.append(f"{self._path.name}: its {stream.type} track {stream.index} was left out")
         elif stream.index != self._input.streams.video[0].index:
@@ -396,7 +396,7 @@ class StreamCopier:
         return any("timecode" in stream.metadata for stream in self._input.streams.video[:1])
 
     def _route(self, stream: AudioStream | SubtitleStream) -> tuple[CopiedStream | None, CarriedStream]:
-        """Add an output stream for a source stream: a copy, else a re-encoding, else none."""
+        """Add an output stream for a source stream: copied, re-encoded or none."""
         # PyAV's stubs do not say that a stream of an unknown codec has no context.
         if cast("object", stream.codec_context) is None:
             reason = "this FFmpeg build does not know its codec"
@@ -429,10 +429,10 @@ class StreamCopier:
         return self._reencoding_route(stream, entry, reason=f"{what} {name}")
 
     def _why_aac_is_better(self, stream: AudioStream) -> str:
-        """Why sound that MP4 takes, and players do not, goes into it as AAC; empty if it is kept as it is.
+        """Why audio that MP4 supports, but players do not, is better stored as AAC; empty if it is copied.
 
-        AAC must keep each channel. Those without names are a recorder's, and it would take the fourth of six for low
-        frequencies alone.
+        AAC must keep every channel. Channels without names come from a recorder, and AAC would treat the fourth of
+        six as low frequencies only.
         """
         name = stream.codec_context.name
         reason = f"{_PCM_IN_MP4}; MOV keeps it" if name.startswith("pcm_") else ""
@@ -471,10 +471,10 @@ class StreamCopier:
         return ReencodedSubtitles(stream, text, self._container), changed
 
     def _takes(self, add: Callable[[OutputContainer], object]) -> bool:
-        """True when the muxer takes what is added, found out by writing a header to memory.
+        """True if the muxer accepts a stream, tested by writing a header to memory.
 
         FFmpeg's table of codecs is not enough: it lists Opus for QuickTime, whose muxer then refuses it. And a stream
-        that was added to the output cannot be taken away again.
+        that was added to the output cannot be removed.
         """
         trial = av.open(BytesIO(), "w", format=self._muxer)
         try:
@@ -489,7 +489,7 @@ class StreamCopier:
 
     def _demux(self) -> Iterator[Packet[Stream]]:
         followed = [route.source for route in self._routes.values()]
-        if not followed and self._input.format.name != "concat":  # whose sound may begin with a later file
+        if not followed and self._input.format.name != "concat":  # a later file may bring audio
             return
         picture = None
         if self._pictures is not None:
@@ -508,21 +508,21 @@ class StreamCopier:
                     return
                 yield packet
         except IndexError:
-            # PyAV's own, behind the last packet, where further streams came up on the way.
+            # PyAV's own error after the last packet, if more streams appeared while reading.
             self.notes.append(f"{self._path.name}: streams that begin later in the file were left out")
         except (av.FFmpegError, OSError) as error:
             self.notes.append(f"{self._path.name}: its sound ends early: {describe_av_error(error)}")
 
     def _is_joined(self) -> bool:
-        """True where a time of the file may be there twice, and the picture be moved."""
+        """True if times may be repeated in the file, so that the picture may be shifted."""
         picture, name = self._pictures, self._input.format.name
         return picture is not None and is_joined(self._path, name, stream_id=picture.id)
 
     def _follow(self, packet: Packet[Stream], picture: _PictureTime) -> None:
-        """Move a packet with the picture, whose clock goes on where the file's jumps."""
+        """Shift a packet with the picture, whose clock continues where the file's jumps."""
         route = self._routes[packet.stream_index]
         if isinstance(route.source, AudioStream):
-            # Sound is not reordered, whatever damage says.
+            # Audio is never reordered, whatever damaged times say.
             packet.pts = packet.dts = route.sound_time.place(packet, picture)
             return
         shift = round(picture.jump / route.time_base)
@@ -540,13 +540,13 @@ class StreamCopier:
         pts = packet.pts if packet.pts is not None else packet.dts
         if pts is None or (self._end is not None and pts * base >= self._end):
             return
-        # Sound may begin a little before zero, with samples that prime its decoder; text may not.
+        # Audio may begin a little before zero, with samples that prime its decoder; text may not.
         start = self._text_start if isinstance(route.source, SubtitleStream) else self._start
         if pts * base < start:
             cut = ceil(start / base) - pts
             if not isinstance(route.source, SubtitleStream) or (packet.duration or 0) <= cut:
                 return
-            # A subtitle that is on screen when the stretch begins shows from there on.
+            # A subtitle already on screen when the part begins is shown from there on.
             packet.pts = packet.dts = pts + cut
             packet.duration = (packet.duration or 0) - cut
         for wanted in self._played(packet, route):
@@ -554,11 +554,11 @@ class StreamCopier:
                 route.write(wanted)
 
     def _played(self, packet: Packet[Stream], route: CopiedStream) -> list[Packet[Stream]]:
-        """What to write of a packet that comes: without what the source's edit list hides and the output would play.
+        """The packets to write for a packet, without those that the source hides and the output would play.
 
-        Before each of a track's stretches lie packets that are not played, up to a second of them; they prime the
-        decoder. MP4 and MOV hide by themselves what lies before zero. Elsewhere the last one before the first stretch
-        stays, which is what encoders put there. A decoder that encodes anew drops by itself what is hidden.
+        Before each part of a track are up to a second of packets that are not played; they prime the decoder. MP4 and
+        MOV hide those before zero themselves. In other formats, only the last one before the first part is kept, as
+        encoders do. When re-encoding, the decoder drops hidden packets itself.
         """
         if isinstance(route, ReencodedAudio):
             return [packet]
@@ -573,13 +573,13 @@ class StreamCopier:
         after_zero, rounding = end - route.shift, _ROUNDING_SECONDS / route.time_base
         if self._muxer in _EDIT_LIST_MUXERS and after_zero <= rounding:
             return [packet]
-        # One that ends before zero is followed by one that reaches beyond it, and primes as well.
+        # If one ends before zero, the next one reaches beyond it and also primes the decoder.
         route.primer = packet if after_zero >= -rounding else None
         return []
 
     @contextmanager
     def _leaving_out_damage(self, route: CopiedStream) -> Iterator[None]:
-        """Count what a decoder or the muxer refuses. After a full disk everything is refused, pictures included."""
+        """Count packets that a decoder or the muxer refuses. On a full disk all fail, including the pictures."""
         try:
             yield
         except (av.FFmpegError, ValueError):
@@ -587,38 +587,38 @@ class StreamCopier:
 
 
 class _PictureTime:
-    """Follows the time of the picture packet by packet, on a clock that goes on where the file's own jumps.
+    """Follows the time of the picture packet by packet, on a clock that continues where the file's own jumps.
 
     Args:
         stream: The stream of the picture.
-        from_start: The first packet that comes is the file's.
+        from_start: True if the first packet is the file's first.
     """
 
     def __init__(self, stream: VideoStream, *, from_start: bool) -> None:
         self._base = fraction_or_none(stream.time_base) or Fraction(1, 90_000)
         self._clock = PresentationClock(self._base, frame_rate_of(stream))
         self.begin = (stream.start_time or 0) * self._base if from_start else None
-        """Seconds; None in the middle of the file."""
+        """Begin in seconds; None in the middle of the file."""
         self.now = self.begin
-        """Seconds."""
+        """Current time in seconds."""
 
     @property
     def jump(self) -> Fraction:
-        """Seconds that are added to the file's times here."""
+        """Seconds added to the file's times at this point."""
         return self._clock.shift * self._base
 
     def see(self, packet: Packet[Stream]) -> None:
-        """Take the picture's next packet. Its decoding time is not reordered: where it goes back, the clock jumped."""
+        """Record the picture's next packet. Decoding times are in order, so if they go back, the clock has jumped."""
         if packet.dts is not None:
             self.now = self._clock.stamp(packet.dts, packet.duration or 0) * self._base
 
 
 class _SoundTime:
-    """The times of one sound track, moved with the picture.
+    """The times of one audio track, shifted with the picture.
 
-    Times that follow one another are taken as they are, however far from the picture they lie in the file. Where they
-    jump, a clock began anew or a packet is damaged: what then lies neither beside the picture nor where the sound
-    was goes on where it was, until times fit again.
+    Continuous times are kept, however far from the picture they lie in the file. At a jump, a clock was reset or a
+    packet is damaged. Audio that is then neither near the picture nor where the audio should be simply continues,
+    until times fit again.
 
     Args:
         time_base: Time base of the track.
@@ -628,18 +628,19 @@ class _SoundTime:
         self._base = time_base
         self._jump = 0
         self._fits = False
-        """True when ``_jump`` is the picture's."""
+        """True if ``_jump`` is the picture's jump."""
         self._fitted_jump = 0
-        """The picture's jump when ``_fits`` was last True."""
+        """The picture's jump when ``_fits`` was last true."""
         self._read_begin = 0
         self._read_end: int | None = None
         self._end = Fraction(0)
-        """Seconds, of the last packet as it was placed; ``_read_begin`` and ``_read_end`` are the file's own ticks."""
+        """End of the last packet as placed, in seconds; ``_read_begin`` and ``_read_end`` are in the file's own
+        ticks."""
 
     def place(self, packet: Packet[Stream], picture: _PictureTime) -> int:
-        """The time of the next packet, in ticks."""
+        """Compute the time of the next packet, in ticks."""
         ticks = packet.dts if packet.dts is not None else packet.pts
-        assert ticks is not None  # others are left out before
+        assert ticks is not None  # packets without a time are left out earlier
         jump = round(picture.jump / self._base)
         moved = (ticks + jump) * self._base
         is_beside = picture.now is None or abs(moved - picture.now) <= _BESIDE_SECONDS
@@ -648,7 +649,8 @@ class _SoundTime:
             is_steady, fits = False, is_beside or abs(moved - self._end) <= _LATE_SECONDS
         else:
             is_steady = self._read_begin <= ticks <= self._read_end + 1 / self._base
-            # Where sound begins anew before the picture does, the picture's jump is still the old recording's.
+            # If audio starts a new recording before the picture does, the picture's jump still belongs to the old
+            # one.
             least = self._end - (_OVERLAP_SECONDS if jump == self._fitted_jump else 1)
             fits = least <= moved <= self._end + 1 or (is_beside and moved > self._end)
         if not (is_steady and self._fits):
@@ -666,7 +668,7 @@ def _add_copy(source: Stream, container: OutputContainer) -> Stream:
     target = container.add_stream_from_template(source)
     layout_name = target.codec_context.layout.name if isinstance(target, AudioStream) else ""
     if isinstance(target, AudioStream) and re.search(r"^ambisonic| channels$", layout_name):
-        # Written as it is, MP4's muxer fails at the very end. Boxes say that it is ambisonic.
+        # With the layout unchanged, MP4's muxer fails at the very end. Boxes tell that the audio is ambisonic.
         if (layout := _LAYOUTS.get(target.codec_context.layout.nb_channels)) is None:
             raise ValueError("the order of its channels is unknown")
         target.codec_context.layout = layout
@@ -688,7 +690,7 @@ def _add_sound(source: AudioStream, container: OutputContainer, *, codec: str) -
 def _add_text(source: SubtitleStream, container: OutputContainer, *, codec: str) -> SubtitleStream:
     target = cast("SubtitleStream", container.add_stream(codec))
     target.time_base = target.codec_context.time_base = Fraction(1, 1000)
-    # Text passes through FFmpeg's ASS form; the encoder wants the styles that the decoder refers to.
+    # Text passes through FFmpeg's ASS form; the encoder needs the styles that the decoder refers to.
     source.codec_context.open(strict=False)
     target.codec_context.subtitle_header = source.codec_context.subtitle_header or _PLAIN_ASS_HEADER
     return target
@@ -702,16 +704,16 @@ def carry_chapters(
     start: Fraction | None,
     end: Fraction | None,
 ) -> None:
-    """Carry chapters to an output, before its first packet.
+    """Copy chapters to an output, before its first packet.
 
     Args:
-        source: Where they come from.
+        source: The file to copy from.
         container: The output.
-        offset: Seconds that are taken off every time stamp; where the output begins, unless ``start`` says so.
-        start: Source time where the wanted stretch begins; None is the beginning.
-        end: Source time where it ends; None is the end. Chapters are cut to the stretch.
+        offset: Seconds subtracted from all timestamps; the output begins there, unless ``start`` is given.
+        start: Source time of the part's beginning; None for the file's.
+        end: Source time of the part's end; None for the file's. Chapters are cut to the part.
     """
-    begin = start if start is not None else offset  # a chapter may lie before the first picture and sound
+    begin = start if start is not None else offset  # a chapter may begin before picture and audio
     kept = []
     for chapter in source.chapters():
         base = fraction_or_none(chapter["time_base"]) or Fraction(1, 1_000_000)
@@ -727,12 +729,12 @@ def carry_chapters(
 
 
 def film_tags(tags: dict[str, str]) -> dict[str, str]:
-    """The tags that are about the video rather than about the file."""
+    """The tags about the video rather than the file."""
     return {name: value for name, value in tags.items() if name.lower() not in _BRAND_TAGS}
 
 
 def carry_stream_tags(source: Stream, target: Stream) -> None:
-    """Copy language, title, handler and disposition of a stream to the output stream."""
+    """Copy language, title, handler and disposition of a stream to the output's."""
     # Matroska's statistics ("BPS-eng") describe the old file.
     target.metadata.update(
         {

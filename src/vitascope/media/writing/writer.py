@@ -1,7 +1,7 @@
-"""Writing a video: pictures through an encoder, everything else of the source beside them, whole or not at all.
+"""Writes a video: frames through an encoder, all other streams of the source beside them, completely or not at all.
 
-FFmpeg's muxers take little of a container's metadata (rotation, aspect, stereo and projection, HDR) through PyAV. The
-rest is written into the finished file, box by box.
+Through PyAV, FFmpeg's muxers accept little of a container's metadata (rotation, aspect, stereo and projection, HDR).
+The rest is patched into the finished file, box by box.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ from vitascope.media.writing.stream_copy import (
 )
 
 _LONGEST_PAUSE_SECONDS = 60
-"""An MP4 may begin with an intended pause; a longer one is told from it as the clock of a recording."""
+"""Longest pause at the start of an MP4 that counts as intended; a longer one is the clock of a live recording."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteReport:
-    """Statistics of the written file, for the summary."""
+    """The written file in numbers, for the summary."""
 
     path: Path
     codec: str
@@ -61,40 +61,40 @@ class WriteReport:
     container: str
     frame_count: int
     byte_count: int
-    """Bytes of the finished output; 0 before that."""
+    """Size of the finished output in bytes; 0 before that."""
     streams: tuple[CarriedStream, ...]
-    """The source's sound, subtitles and attachments, and what became of them."""
+    """The source's audio, subtitles and attachments, and what was done with each."""
     notes: tuple[str, ...]
     """Losses, one line each."""
 
 
 class VideoWriter:
-    """Writes frames, and copies sound, subtitles and metadata of the source.
+    """Writes frames, and copies audio, subtitles and metadata of the source.
 
     Presentation times, time base, colour tags, sample aspect ratio, rotation, HDR and spherical metadata, chapters,
-    tags, sound and subtitles come out as they went in, as far as the container can say them; ``report.notes`` lists
-    what it cannot. Nothing appears under the output's name before ``finish``.
+    tags, audio and subtitles are preserved, as far as the container allows; ``report.notes`` lists the rest. The
+    output gets its name in ``finish``.
 
-    As a context manager it finishes when the block ends normally; keeps what there is as ``<name>.part`` on an
-    interrupt, and with ``keep_partial`` on a corrupt input; and removes it on any other error.
+    As a context manager it finishes when the block ends normally. On an interrupt, and with ``keep_partial`` on a
+    corrupt input, it keeps what there is as ``<name>.part``; on any other error it removes it.
 
     Args:
-        path: The output. For pictures a folder, or a name with a number pattern such as ``frame_%05d.png``; a plain
-            ``.png`` takes one frame.
-        info: What the written frames look like: size, colour, time base, rate, aspect, rotation, tags.
+        path: The output. For pictures: a folder, or a name with a number pattern such as ``frame_%05d.png``; a plain
+            ``.png`` takes a single frame.
+        info: Description of the written frames: size, colour, time base, rate, aspect, rotation, tags.
         encoding: From ``choose_encoding``.
-        copy_from: The file whose sound, subtitles, chapters and stream tags are carried over; None for none.
-        sound_codecs: As ``StreamCopier``: whose packets are copied, where not all that the container holds are.
-        start_seconds: Where the written stretch begins, from the first picture of ``copy_from`` on. The first frame
-            that comes is taken for its beginning and put at time zero; everything else moves with it. None puts what
-            is played first at zero; an MP4's times stay, unless nothing is shown for more than a minute.
-        end_seconds: Where it ends, counted likewise; None is the end.
-        spherical: Stereo and spherical metadata; ``"source"`` takes that of ``copy_from``, else what ``info`` says.
-        hdr: HDR metadata; ``"source"`` takes that of ``copy_from``.
-        keep_partial: Also keep what decoded of a corrupt input.
+        copy_from: The file whose audio, subtitles, chapters and stream tags are copied; None copies nothing.
+        sound_codecs: See ``StreamCopier``: audio codecs to copy; None copies all that the container supports.
+        start_seconds: Begin of the written part, counted from the first frame of ``copy_from``. The first frame
+            written is taken as its beginning and gets time zero; all else is shifted with it. None puts what is
+            played first at zero; an MP4's times stay, unless nothing is shown for more than a minute.
+        end_seconds: End of the part, counted likewise; None for the end.
+        spherical: Stereo and spherical metadata; ``"source"`` uses that of ``copy_from``, else what ``info`` says.
+        hdr: HDR metadata; ``"source"`` uses that of ``copy_from``.
+        keep_partial: Also keep the decodable part of a corrupt input.
 
     Raises:
-        OutputError: The output cannot be created, or the encoder refuses the picture.
+        OutputError: The output cannot be created, or the encoder refuses the picture format.
         InputError: ``copy_from`` cannot be read.
     """
 
@@ -179,10 +179,10 @@ class VideoWriter:
         )
 
     def write(self, frame: Frame) -> None:
-        """Encode one frame; an output with alpha gets it opaque.
+        """Encode one frame; in an output with alpha it is opaque.
 
         Raises:
-            OutputError: The frame has another size than ``info`` said, or the disk or the encoder failed.
+            OutputError: The frame's size differs from ``info``, or the disk or the encoder failed.
         """
         self._write(frame, None)
 
@@ -190,7 +190,7 @@ class VideoWriter:
         """Encode one frame with its alpha plane, straight (not premultiplied).
 
         Args:
-            frame: The colours.
+            frame: The colours of the frame.
             alpha: uint8 ``[H, W]`` with 255 opaque, or uint16 ``[H, W]`` with 65535 opaque.
 
         Raises:
@@ -199,16 +199,16 @@ class VideoWriter:
         self._write(frame, alpha)
 
     def finish(self) -> None:
-        """Complete the file and give it its name: ``complete`` and ``publish``.
+        """Complete and publish the file: ``complete`` and ``publish``.
 
         Raises:
-            OutputError: No frame was written, or the disk failed; nothing is left behind then.
+            OutputError: No frame was written, or the disk failed; nothing is left behind.
         """
         self.complete()
         self.publish()
 
     def complete(self) -> None:
-        """Flush the encoder and the source; the file is then complete, under its temporary name.
+        """Flush the encoder and the source's streams; the file is then complete, under its temporary name.
 
         Raises:
             OutputError: As ``finish``.
@@ -220,10 +220,10 @@ class VideoWriter:
             raise
 
     def publish(self) -> None:
-        """Give the completed file its name.
+        """Rename the completed file to its final name.
 
         Raises:
-            OutputError: The rename failed; nothing is left behind then.
+            OutputError: The rename failed; nothing is left behind.
         """
         try:
             with wrap_output_error(self._path, "finish it"):
@@ -234,18 +234,18 @@ class VideoWriter:
             raise
 
     def discard(self) -> None:
-        """Discard everything that was written. Does nothing after ``finish`` or ``keep_partial``."""
+        """Discard all that was written. Does nothing after ``finish`` or ``keep_partial``."""
         self._close_quietly()
         self._target.partial.discard()
 
     def keep_partial(self) -> Path | None:
-        """Finish what was written so far, so that it plays, and keep it beside the output's name.
+        """Complete what was written so far, so that it plays, and keep it beside the output's name.
 
         Returns:
-            ``<name>.part``, or None when there was no frame to keep.
+            The path, ``<name>.part``; None if there was no frame to keep.
 
         Raises:
-            OutputError: The disk failed; nothing is left behind then.
+            OutputError: The disk failed; nothing is left behind.
         """
         if self._frame_count == 0:
             self.discard()
@@ -282,7 +282,7 @@ class VideoWriter:
         self._frame_count += 1
 
     def _begin(self, first: Moment) -> None:
-        """Settle the output's clock on the first frame, and write what must precede the header."""
+        """Set the output's clock from the first frame, and write what must precede the header."""
         clock, (container, _) = self._clock, self._opened()
         start: Fraction | None = None
         if self._start_seconds is not None:
@@ -301,18 +301,18 @@ class VideoWriter:
             self._copier.begin(offset=clock.offset_seconds, start=start, end=end)
 
     def _origin(self, first: Moment) -> int:
-        """The time on the source's clock that is zero in the output, where a player begins, in ticks.
+        """The source time, in ticks, that becomes zero in the output, where players begin.
 
-        Containers without an edit list are played from their first sound or picture on, whatever their clock says. An
-        MP4's clock begins at zero; only a pause that nobody would wait for is the clock of a live recording.
+        Containers without an edit list play from their first audio or picture on, whatever their clock says. An MP4's
+        clock begins at zero; only a very long pause at the start is taken for the clock of a live recording.
         """
         clock, source = self._clock, self._info.container
         origin = clock.ticks_of(first)
         if self._copier is not None:
             copied = self._copier.input_container
-            source = copied.format.name  # the clock is its own, whatever the pictures came from
+            source = copied.format.name  # its own clock, even if the frames come from elsewhere
             if copied.start_time is not None:
-                # No later than the first picture, which must not lie before zero.
+                # At most the first frame's time, which must not become negative.
                 origin = min(origin, round(Fraction(copied.start_time, 1_000_000) / clock.time_base))
         if source in CLOCK_DEMUXERS:
             return origin
@@ -320,13 +320,13 @@ class VideoWriter:
         return origin if origin * clock.time_base > longest_pause else 0
 
     def _end_of_stretch(self, copier: StreamCopier) -> Fraction | None:
-        """``end_seconds`` on the source's clock, which need not start at zero."""
+        """``end_seconds`` on the source's clock, which may not begin at zero."""
         if self._end_seconds is None:
             return None
         return Fraction(self._end_seconds) + _first_picture_seconds(copier)
 
     def _move_timecode(self, start: Fraction, container: av.container.OutputContainer) -> None:
-        """Let the time code, if there is one, be that of the picture with which the stretch begins."""
+        """Set the time code, if there is one, to that of the frame with which the part begins."""
         if self._copier is None:
             return
         later = start - _first_picture_seconds(self._copier)
@@ -345,7 +345,7 @@ class VideoWriter:
                 container.start_encoding()
         if self._copier is not None:
             self._copier.advance_to(ticks * self._clock.time_base)
-        before, self._latest = self._latest, packet  # held back: the last of a video may have to last longer
+        before, self._latest = self._latest, packet  # held back: the last may be extended
         if before is not None:
             self._mux_stamped(before)
 
@@ -365,7 +365,7 @@ class VideoWriter:
         """Flush, close and patch the temporary file; it is complete after this."""
         if self._frame_count == 0:
             raise OutputError(f"{self._path}: nothing to write: there were no frames")
-        if self._has_failed:  # begun again after a header that the disk refused, libav's MP4 muxer crashes
+        if self._has_failed:  # after a failed header, libav's MP4 muxer would crash here
             raise OutputError(f"{self._path}: cannot finish it, because writing has failed")
         container, encoder = self._opened()
         with wrap_output_error(self._path, "finish it"):
@@ -384,7 +384,7 @@ class VideoWriter:
             self._metadata.patch(self._target.partial.path, carried)
 
     def _close_quietly(self) -> None:
-        """Close after a failure: what closing says no longer matters, the file goes away."""
+        """Close after a failure, ignoring errors: the file is removed."""
         self._is_open = False
         if self._encoder is not None:
             self._encoder.close()
@@ -426,7 +426,7 @@ class VideoWriter:
 
 
 def _first_picture_seconds(copier: StreamCopier) -> Fraction:
-    """When the source's first picture is shown, on its own clock."""
+    """Time of the source's first picture, on its own clock."""
     video = copier.input_container.streams.video
     base = fraction_or_none(video[0].time_base) if video else None
     return (video[0].start_time or 0) * base if base is not None else Fraction(0)
@@ -442,11 +442,11 @@ class ContainerMetadata:
     """Decides on the metadata of an output, and writes it.
 
     Args:
-        info: What the written frames look like.
-        setup: The setup of their encoder.
+        info: Description of the written frames.
+        setup: Settings of their encoder.
         copy_from: The source; None for none.
-        spherical: Stereo and spherical metadata; ``"source"`` takes the source's, else what ``info`` says.
-        hdr: HDR metadata; ``"source"`` takes the source's.
+        spherical: Stereo and spherical metadata; ``"source"`` uses the source's, else what ``info`` says.
+        hdr: HDR metadata; ``"source"`` uses the source's.
 
     Raises:
         InputError: The source cannot be read.
@@ -480,7 +480,7 @@ class ContainerMetadata:
         self._rotation_degrees = info.rotation_degrees
         self._aspect = setup.sample_aspect_ratio
         self.notes: list[str] = []
-        """Losses that the output's format forces, one line each."""
+        """Losses due to the output's format, one line each."""
         if spherical is not None and (spherical.stereo is not None or spherical.projection is not None):
             if self._muxer == "image2":
                 self.notes.append("pictures cannot carry stereo layout and projection")
@@ -508,8 +508,8 @@ class ContainerMetadata:
 
         Args:
             path: The file.
-            streams: What became of the source's streams: sound that was encoded again is not ambisonic any more, and
-                FFmpeg has players show the first subtitles where none are to be shown unasked.
+            streams: What was done with the source's streams: re-encoded audio is no longer ambisonic, and FFmpeg
+                makes players show the first subtitles even if none should be shown by default.
 
         Raises:
             OutputError: The file cannot be written.

@@ -1,8 +1,8 @@
 """Describes a person by the colours of body parts, which is enough to tell people of one video apart.
 
-The description has no faces and no names: only histograms of CIE Lab colours in three bands from the crown down, for
-hair and face, the upper body and the lower body. They are smoothed over neighbouring colours, so that noise and small
-changes of light do not make a person look like another.
+The description has no faces or names, only histograms of CIE Lab colours in three bands from the crown down, for hair
+and face, the upper body and the lower body. They are smoothed over neighbouring colours, so that noise and small
+changes of light do not matter.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Appearance:
     """Colours of a person's parts, learned frame by frame.
 
     Args:
-        counts: float32 [3, codes], what was seen so far; nothing when omitted.
+        counts: float32 [3, codes], the colours counted so far; nothing when omitted.
     """
 
     def __init__(self, counts: FloatMap | None = None) -> None:
@@ -70,10 +70,10 @@ class Appearance:
         """Learn from another frame of the person.
 
         Args:
-            codes: int16 [h, w], as ``color_codes`` gives them.
-            mask: float32 [h, w], 0..1: where the person is.
+            codes: int16 [h, w], from ``color_codes``.
+            mask: float32 [h, w], 0..1: the person's presence.
             span: Rows from the crown to the feet; the mask's when omitted.
-            keep: How much of what was seen before still counts.
+            keep: Weight of the earlier observations.
         """
         rows = np.flatnonzero(mask.max(axis=1) > 0.5)
         if not len(rows):
@@ -91,7 +91,7 @@ class Appearance:
         self.counts += (seen / max(float(seen.sum()), 1.0)).astype(np.float32)
 
     def join(self, other: Appearance, *, weight: float = 1.0) -> None:
-        """Merge the observations of another one of the same person."""
+        """Merge the observations of another appearance of the same person."""
         self.counts = self.counts + weight * other.counts
         self._smooth = self._likely = None
 
@@ -106,7 +106,7 @@ class Appearance:
         Args:
             codes: int16 [h, w].
             span: Rows at which the person begins and ends.
-            top: The row of the first of ``codes``.
+            top: Row of the first row of ``codes``.
 
         Returns:
             float32 [h, w].
@@ -118,7 +118,7 @@ class Appearance:
         return self._likely.take(bands[:, None] * _CODES + codes)
 
     def similarity(self, other: Appearance) -> float:
-        """0 to 1: Bhattacharyya coefficients of the whole, and of parts that both have."""
+        """Similarity, 0 to 1, from Bhattacharyya coefficients of the whole, and of parts that both have."""
         own_parts, own = self._densities()
         other_parts, others = other._densities()
         whole = float(np.sqrt(own * others).sum())

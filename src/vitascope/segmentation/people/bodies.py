@@ -24,14 +24,14 @@ _WORST_FIT = 4.5
 UNKNOWN_FIT = -2.0
 """Log-likelihood of a cell's colour for a person who was never seen in that cell."""
 _LEARN = 0.7
-"""Share of a cell's colour that is learned anew in each frame; with less, more of the other person shows when two
-cross."""
+"""Share of a cell's colour that is learned anew in each frame; a smaller share shows more of the other person when
+two cross."""
 _SPEED_KEPT = 0.8
 _HIDDEN_COST = 1.0
 """Cost of a cell behind others in the search for a person's motion: a little more than that of a cell that fits."""
 _HASTE = 0.01
-"""Cost of a change of motion, per cell squared. Without it, a person is dragged along by somebody similar in front of
-them; with much of it, a person who turns round quickly is lost."""
+"""Cost of a change of motion, per cell squared. With 0, a person is dragged along by somebody similar in front of
+them; with a large cost, a person who turns round quickly is lost."""
 _GROWTH = 0.5
 """Rate at which a cell beside another person becomes a part of a person. At 1, somebody who comes out from behind a
 similar person is taken for a part of them."""
@@ -70,10 +70,10 @@ def carried_bodies(
     """Predict people's layers in the next frame.
 
     Args:
-        bodies: In the frame before, by number.
+        bodies: Layers in the previous frame, by number.
         rgb: The next frame, 0..255, float32 [h, w, 3].
-        place: Where each cell of the next frame lies in the frame before, as ``MotionField.place`` gives it.
-        motion: Of the grid.
+        place: Position of each cell of the next frame in the previous one, from ``MotionField.place``.
+        motion: The grid's motion.
         alone: Numbers of the people who touch nobody.
     """
     seen = {number: motion.carried(body.seen, place) for number, body in bodies.items()}
@@ -84,7 +84,7 @@ def carried_bodies(
         for number in meeting:
             others = np.clip(total - seen[number], 0, 1)
             carried[number] = _carried_among(others, bodies[number], seen[number], rgb, place, motion)
-    pictures: dict[int, FloatMap] = {}  # those who are alone have the colours of one picture
+    pictures: dict[int, FloatMap] = {}  # people who are alone share the colours of one picture
     for number in bodies.keys() - carried.keys():
         body = bodies[number]
         if id(body.rgb) not in pictures:
@@ -104,8 +104,8 @@ def _carried_among(
         guesses.append(median)
     shift = _shift(body, rgb, others, guesses)
     near: Any = cv2.GaussianBlur(inner.astype(np.float32), (0, 0), 1.0)
-    # By OpenCV: NumPy takes several times as long to spread something over pairs.
-    add: Any = cv2.add  # its stubs do not know that a number for each channel will do
+    # OpenCV, since NumPy takes several times as long to broadcast over pairs.
+    add: Any = cv2.add  # its stubs do not know that one number per channel is allowed
     there = add(motion.grid, (*shift.tolist(), 0, 0))
     there += cv2.merge([near, near]) * (place - there)
     speed = _SPEED_KEPT * body.speed - (1 - _SPEED_KEPT) * shift
@@ -118,9 +118,9 @@ def _median_move(
     """Median motion (x, y) of some cells back to the previous frame; None without cells.
 
     Args:
-        cells: bool or uint8 [h, w]: which.
-        place: float32 [h, w, 2], as ``MotionField.place`` gives it.
-        motion: Of the grid.
+        cells: bool or uint8 [h, w]: the cells.
+        place: float32 [h, w, 2], from ``MotionField.place``.
+        motion: The grid's motion.
     """
     which = np.flatnonzero(cells)
     if not len(which):
@@ -135,14 +135,14 @@ def _shift(
 ) -> npt.NDArray[np.float64]:
     """Find a person's motion back to the previous frame by colour, even if partly hidden: x and y in half cells.
 
-    Cells in which others are visible do not count: else a person behind somebody similar would be dragged along by
-    them.
+    Cells in which others are visible do not count; otherwise a person behind somebody similar would be dragged along
+    by them.
 
     Args:
-        body: In the frame before.
+        body: Layer in the previous frame.
         rgb: The frame, 0..255, float32 [h, w, 3].
-        others: How surely another person is visible in each cell, float32 [h, w].
-        guesses: Starting points of the search; the first is the motion until now.
+        others: Probability that another person is visible in each cell, float32 [h, w].
+        guesses: Starting points of the search; the first is the current motion.
     """
     cells = np.flatnonzero(body.whole > 0.5)
     if not len(cells):
@@ -156,7 +156,7 @@ def _shift(
     costs: dict[tuple[int, int], float] = {}
 
     def best_of(moves: Sequence[tuple[int, int]]) -> tuple[int, int]:
-        """The best of some moves, in half cells (x, y); the first of those that are as good."""
+        """The best of some moves, in half cells (x, y); the first of equals."""
         if new := [move for move in moves if move not in costs]:
             left, up = np.array(new, np.float32).T[:, :, None] / 2
             moved: Any = cv2.merge([columns - left, rows - up])
@@ -184,8 +184,8 @@ def fit(body: Body, rgb: FloatMap) -> FloatMap:
     """Log-likelihood that a frame's colours belong to a person, at most 0, float32 [h, w].
 
     Args:
-        body: Carried to that frame.
-        rgb: 0..255, float32 [h, w, 3].
+        body: Layer carried to that frame.
+        rgb: The frame, 0..255, float32 [h, w, 3].
     """
     low, high = cv2.erode(body.rgb, _AROUND), cv2.dilate(body.rgb, _AROUND)
     beyond = np.maximum(rgb - high, low - rgb).clip(0, None)
@@ -203,10 +203,10 @@ def learned_body(
     """Update a person's layer once the owner of each cell is decided.
 
     Args:
-        body: Carried to this frame; None for somebody who was not there.
+        body: Layer carried to this frame; None for somebody who was not there.
         rgb: The frame, 0..255, float32 [h, w, 3].
         own: bool [h, w]: the person's cells.
-        hidden: bool [h, w]: cells of others, behind whom they may be; None where nobody hides them.
+        hidden: bool [h, w]: other people's cells that may hide them; None if nobody does.
     """
     seen = own.astype(np.float32)
     if body is None or hidden is None:

@@ -44,7 +44,7 @@ class Rule:
 class Choice:
     """Decides who is kept, by rules.
 
-    While some rules keep people, people whom none of them names are left out, and so is what belongs to nobody. If two
+    While some rules keep people, everybody not named by one is left out, and so is what belongs to nobody. If two
     rules name the same person, the later one wins.
     """
 
@@ -57,12 +57,12 @@ class Choice:
     def left_out(
         self, begin_seconds: float, end_seconds: float, people: Iterable[int]
     ) -> list[tuple[float, float, tuple[int, ...]]]:
-        """Who is left out and when, in a part of the video: begin, end, numbers; empty where all are kept.
+        """List who is left out and when, in a part of the video: begin, end, numbers; empty if all are kept.
 
         Args:
-            begin_seconds: Of the part.
-            end_seconds: Of the part.
-            people: Numbers; 0 is what belongs to nobody.
+            begin_seconds: Begin of the part.
+            end_seconds: End of the part.
+            people: Numbers; 0 stands for what belongs to nobody.
         """
         ends = {end for rule in self.rules for end in (rule.begin_seconds, rule.end_seconds)}
         times = sorted(
@@ -98,7 +98,7 @@ class Choice:
         return lines
 
     def _opposed(self) -> Iterator[tuple[Rule, Rule]]:
-        """Pairs of rules that contradict each other, in order, sorted by when the second of them begins to apply."""
+        """Pairs of contradicting rules, each in order, sorted by the time from which the second one applies."""
         acting: dict[bool, list[tuple[int, Rule]]] = {True: [], False: []}
         for number, rule in sorted(enumerate(self.rules), key=lambda one: one[1].begin_seconds):
             if rule.begin_seconds >= rule.end_seconds:
@@ -120,15 +120,15 @@ def _kept_by(acting: Sequence[Rule]) -> npt.NDArray[np.bool_]:
 
 
 def chosen_people(wanted: PeopleSettings, people: Sequence[Person], *, video: str) -> list[Rule]:
-    """What ``keep`` and ``exclude`` mean for a video.
+    """Turn ``keep`` and ``exclude`` into rules for a video.
 
     Args:
-        wanted: What was asked for.
-        people: Who is in it.
-        video: Its name, for messages.
+        wanted: The settings.
+        people: The people in the video.
+        video: The video's name, for messages.
 
     Raises:
-        UsageError: Somebody who is named is not in it.
+        UsageError: A named person is not in it.
     """
     rules = []
     for flag, named, keeps in (("--keep", wanted.keep, True), ("--exclude", wanted.exclude, False)):
@@ -144,9 +144,9 @@ def numbers_of(
 
     Args:
         named: Numbers, ``largest`` and ``pov``.
-        people: Who there is.
-        video: Its name, for messages.
-        flag: Who names them, for messages.
+        people: The people in the video.
+        video: The video's name, for messages.
+        flag: Flag or hint that names them, for messages.
 
     Raises:
         UsageError: There is no such person.
@@ -176,8 +176,8 @@ def meant_by(word: PersonWord, people: Sequence[Person]) -> frozenset[int]:
     """The numbers of the people that a word means; empty if there are none.
 
     Args:
-        word: What they are named by.
-        people: Who there is.
+        word: The word.
+        people: The people in the video.
     """
     if word == "pov":
         return frozenset(person.number for person in people if person.low >= _POV_SHARE)

@@ -11,14 +11,14 @@ FloatArray = npt.NDArray[np.float32]
 
 
 class SeenFace(NamedTuple):
-    """A face in a frame; places are in cells."""
+    """A face in a frame; positions are in cells."""
 
     left: float
     top: float
     width: float
     height: float
     description: FloatArray | None = None
-    """Vector from ``FaceDescriptor``, float32 [128]; None for a face that says little."""
+    """Vector from ``FaceDescriptor``, float32 [128]; None for a face that says little about identity."""
 
 
 class FaceLooks:
@@ -34,7 +34,7 @@ class FaceLooks:
         self._count += 1
 
     def join(self, other: FaceLooks) -> None:
-        """Merge the observations of another one of the same face."""
+        """Merge the observations of another description of the same face."""
         self._total = self._total + other._total
         self._count += other._count
 

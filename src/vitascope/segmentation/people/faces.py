@@ -19,14 +19,14 @@ from vitascope.segmentation.people.small_frames import Picture, SmallFrame
 
 _LOOKS_BETWEEN = 5
 _DESCRIBED_LOOKS, _BETWEEN_DESCRIBED = 8, 4
-"""Number of first looks of a shot whose faces are described; after those, one of so many looks."""
+"""Number of first looks of a shot whose faces are described; later, one look in so many."""
 _MOST_DESCRIBED = 4
 """Maximum faces described per look, the largest ones: each takes 8 ms of a core."""
 _LEAST_HEIGHT: Final = 28
 """Minimum height from brow to chin, in pixels, for a face to be described."""
 _LEAST_SCORE, _MOST_OFF = 0.6, 8.0
-"""Minimum score of a face, below which it is blurred; and maximum misfit of its points, above which it is turned away.
-Such faces do not tell who it is."""
+"""Minimum score of a face, below which it is blurred; and maximum misfit of its points, above which it is turned
+away. Such faces do not identify a person."""
 
 
 FindFaces = Callable[[Picture], Sequence[Face]]
@@ -39,7 +39,7 @@ class FacesNowAndThen:
     Args:
         find: Finds the faces of a picture, uint8 [h, w, 3]; None finds nothing.
         describe: Describes faces, as ``FaceDescriptor`` does; None describes nothing.
-        pixel_aspect: Width of a picture's pixel over its height, as it is shown.
+        pixel_aspect: Displayed width of a picture's pixel over its height.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class FacesNowAndThen:
         self._wait = self._looks = 0
 
     def __call__(self, seen: tuple[SmallFrame, Picture]) -> tuple[SmallFrame, Picture, list[SeenFace]]:
-        """Add the faces to a frame, as ``FilmFollower.look`` takes them."""
+        """Add the faces to a frame, for ``FilmFollower.look``."""
         frame, eye = seen
         if self._find is None:
             return frame, eye, []
@@ -94,8 +94,8 @@ class FaceNetworks(Closing):
     """The networks that find and describe faces, downloaded when needed; a context manager.
 
     Args:
-        store: Where networks lie.
-        progress: Told how far a download is.
+        store: The store of networks.
+        progress: Called with the progress of a download.
     """
 
     def __init__(self, store: ModelStore, progress: FetchProgress | None) -> None:
@@ -103,7 +103,7 @@ class FaceNetworks(Closing):
         """Notes for the user on networks that are unavailable."""
         self.find: FindFaces | None = None
         self.describe: Describe | None = None
-        threads = max(available_cores() // 8, 1)  # the stages before and after want cores, too
+        threads = max(available_cores() // 8, 1)  # the stages before and after also need cores
         with ExitStack() as opened:
             try:
                 path = store.pull(

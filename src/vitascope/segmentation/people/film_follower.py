@@ -49,7 +49,7 @@ class ShotEnded:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """A better view of a person than before in the shot."""
+    """A better view of a person than earlier ones in the shot."""
 
     track: int
     worth: float
@@ -80,7 +80,7 @@ def settle(steps: Iterable[Step]) -> list[Found]:
 class FilmFollower:
     """Follows the people of a video, shot by shot.
 
-    The steps that it returns must run in order, on any one thread; meanwhile more frames can be followed.
+    The steps that it returns must run in order, on one thread at a time; more frames can be followed meanwhile.
     """
 
     def __init__(self) -> None:
@@ -99,11 +99,11 @@ class FilmFollower:
         return self.presences
 
     def look(self, frame: SmallFrame, faces: Sequence[SeenFace]) -> list[Step]:
-        """Look at the next frame.
+        """Process the next frame.
 
         Args:
-            frame: The next one that ``SmallFrames`` made.
-            faces: Its faces, which tell people who touch apart and identify them after a cut.
+            frame: Next frame from ``SmallFrames``.
+            faces: Its faces, which separate people who touch and identify them after a cut.
         """
         steps = self.end_shot() if frame.starts_shot else []
         if self._shot is None:
@@ -120,7 +120,7 @@ class FilmFollower:
             return []
         steps = [self._step(one) for one in self._shot.finish()]
         named = self._identities.recognise(self._shot.confirmed)
-        for limb, whole in reversed(self._shot.limbs.items()):  # who became part of a part comes after it
+        for limb, whole in reversed(self._shot.limbs.items()):  # parts of parts come after them
             if whole in named:
                 named[limb] = named[whole]
         steps.append(partial(ShotEnded, named))
@@ -131,7 +131,7 @@ class FilmFollower:
 
     @property
     def presences(self) -> Sequence[Presence]:
-        """When each person was seen, in the finished shots."""
+        """When each person was visible, in the finished shots."""
         return self._identities.presences
 
     def _step(self, one: GivingOut | Labelled) -> Step:
@@ -144,7 +144,7 @@ class FilmFollower:
     def _sightings(self) -> Iterator[Step]:
         assert self._shot is not None
         for track in self._shot.tracks.values():
-            # Among others it may be somebody else's: such a picture only stands in until there is a better one.
+            # In a group the view may show somebody else, so it is used only until there is a better one.
             worth = float(track.mask.sum()) * (1.0 if self._shot.is_alone(track.number) else 0.1)
             if track.unseen or worth <= 1.1 * self._best.get(track.number, 0.0):
                 continue
@@ -168,10 +168,10 @@ def _settled(labelled: Labelled, other: FloatMap | None) -> Settled:
 
 
 class FollowingProcess(Closing):
-    """A ``FilmFollower`` in a process of its own.
+    """A ``FilmFollower`` in a separate process.
 
-    Following takes thousands of short NumPy and OpenCV steps. In the process that decodes for a GPU, these steps and
-    the decoding threads would wait for each other's turn at the interpreter.
+    Following takes thousands of short NumPy and OpenCV steps. In the process that decodes for a GPU, these and the
+    decoding threads would keep waiting for each other at the interpreter.
 
     Raises:
         WorkerError: It cannot be started.
@@ -183,7 +183,7 @@ class FollowingProcess(Closing):
         )
 
     def stages(self, write: Write) -> Sequence[Stage]:
-        """Like those of a ``FilmFollower``; they raise ``WorkerError`` if the process is gone."""
+        """Stages like those of ``FilmFollower``; they raise ``WorkerError`` if the process is gone."""
         return [
             Map("show", self._show, output=QueueLimits(items=_LOOKS_AHEAD)),
             Sink("follow", lambda eye: write(self._process.answer(), eye)),
@@ -195,7 +195,7 @@ class FollowingProcess(Closing):
         return eye
 
     def finish(self, write: Write) -> Sequence[Presence]:
-        """As that of a ``FilmFollower``.
+        """Finish like ``FilmFollower``.
 
         Raises:
             WorkerError: The process is gone.
@@ -220,7 +220,7 @@ def _follow(connection: Connection) -> None:
             settling.submit(_answer, connection, follower.end_shot()).result()
             connection.send(follower.presences)
         except (EOFError, OSError):
-            os._exit(1)  # the run is gone: nobody wants what is still to be settled
+            os._exit(1)  # the run is gone, so nobody needs the rest
 
 
 def _answer(connection: Connection, steps: Sequence[Step]) -> None:

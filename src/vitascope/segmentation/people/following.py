@@ -2,12 +2,12 @@
 
 "Frames" here are the frames that are scanned, about nine per second of video.
 
-People are connected parts of the matte. Optical flow carries them from frame to frame. Where several share a part,
-because they touch or cross, its cells are assigned by where each person was, hidden or not, by what each looks like
-there, and by the surroundings of a cell. When they come apart again, their earlier looks decide who is who; then the
-frames in between are assigned again, from both ends at once. So labels come out a few frames late, and those of a
-crossing after it. This is half of the work, but it holds up nobody: another thread can do it while the next frames are
-followed.
+People are connected parts of the matte. Optical flow carries them from frame to frame. If several share a part,
+because they touch or cross, its cells are assigned by each person's earlier position, hidden or not, by their
+appearance there, and by a cell's surroundings. When they separate again, their earlier appearance decides who is who;
+then the frames in between are assigned again, from both ends at once. Labels are therefore a few frames late, and
+those of a crossing come after it. Reassignment is half of the work, but delays nothing: another thread can do it
+while the next frames are followed.
 """
 
 from __future__ import annotations
@@ -73,23 +73,23 @@ _OUT_OF_REACH = 0.04
 """Distance, as a share of the width, beyond which a part of the matte is not a person's limb."""
 _MOST_TRACKS: Final = 200
 _HALF, _PARTED_FRAMES = 0.25, 10
-"""A person in two parts that moved apart, each at least this share of their area, for at least so many frames, is two
-people."""
+"""If somebody is in two parts that moved apart, each with at least this share of their area, for at least this many
+frames, they are two people."""
 _GROWN = 0.25
 """Growth of the gap between two people who part, as a share of their joint width: about half a person's width."""
 _HELD_BACK = 120
 """Frames that are reassigned when one person in them turns out to be two."""
 _SMOOTH_SIGMA, _SMOOTH_REACH = 0.8, 4
 _COLOR_WEIGHT, _COLOR_WEIGHT_OF_KNOWN = 1.0, 0.8
-"""Weight of the colours of a person's body bands, and the weight where the colour of each cell is known, too."""
+"""Weight of the colours of a person's body bands, and the weight if the colour of each cell is known too."""
 _WORST_COLOR = 3.0
 _NOT_THEIRS = -6.0
 """Score of a cell that belongs to another person, who was alone."""
 _LEAST_OVERLAP, _MOST_LEAN = 8, 0.5
 _AWAY = 0.1
-"""Loss of score of a cell without matte, for each cell of distance from the person."""
+"""Loss of score of a cell without matte, per cell of distance from the person."""
 _SHADOW = 0.04
-"""Likelihood of a carried mask outside of it."""
+"""Likelihood of a carried mask outside it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -102,17 +102,17 @@ class Track:
     first_pts: int
     last_pts: int
     mask: FloatMap
-    """Mask when they were last seen, float32 [h, w], 0..1."""
+    """Mask when last seen, float32 [h, w], 0..1."""
     frames: int = 0
     """Frames in which they were seen."""
     area: float = 0.0
-    """Area when nobody hides them, in cells."""
+    """Unhidden area, in cells."""
     first_x: float = 0.0
-    """Horizontal centre when they were found, as a share of the width."""
+    """Horizontal centre when found, as a share of the width."""
     low_frames: int = 0
     """Frames in which they reach in from the bottom and stay in the lower part of the picture."""
     largest: float = 0.0
-    """The largest share of the picture that they covered."""
+    """Largest share of the picture that they covered."""
     place: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(2))
     """Centre (x, y), in cells."""
     body: Body | None = None
@@ -124,7 +124,7 @@ class Track:
     face_height: float = 0.0
     """Height of their face in rows, if one was seen."""
     face: FaceLooks = field(default_factory=FaceLooks)
-    """Description of their face, as far as it was seen for certain."""
+    """Description of their face, from views that are certainly theirs."""
     begin: int = 0
     """Number of the frame in which they were found."""
     parted_frames: int = 0
@@ -142,7 +142,7 @@ class Track:
 
     @property
     def span(self) -> tuple[int, int]:
-        """Rows from the crown to the feet, even beyond the picture, if their face was seen; else as ``rows``."""
+        """Rows from the crown to the feet, even beyond the picture, if their face was seen; otherwise as ``rows``."""
         top, bottom = self.rows
         return (
             (top, top + max(round(_FACES_TALL * self.face_height), 2)) if self.face_height else (top, bottom)
@@ -157,7 +157,7 @@ class Labelled:
     rgb: npt.NDArray[np.uint8]
     codes: Codes
     labels: Labels
-    """uint8 [h, w]: numbers of tracks; 0 is nobody's."""
+    """uint8 [h, w]: numbers of tracks; 0 is nobody."""
     scores: dict[int, npt.NDArray[np.float16]]
     """Score of each cell of a shared part for each person who shares it, by number."""
 
@@ -171,15 +171,15 @@ class _Crossing:
     begin: int
     """Number of the frame before."""
     apart: int = 0
-    """Frames since no part is shared."""
+    """Frames since parts were last shared."""
     whole: int = 0
-    """Frames for which all of them have been visible, too."""
+    """Frames for which all of them have also been visible."""
     is_first: bool = False
-    """True if none of them was seen apart before: only the end of the crossing shows who is who."""
+    """True if none of them was seen apart before, so that only the end of the crossing shows who is who."""
 
 
 class GivingOut:
-    """Frames of a crossing whose cells will be assigned again, by whichever thread comes first.
+    """Frames of a crossing whose cells will be assigned again, by the first thread that needs them.
 
     Args:
         work: Assigns them.
@@ -190,10 +190,10 @@ class GivingOut:
         self._lock = Lock()
 
     def finish(self) -> None:
-        """Return once the frames are assigned.
+        """Assign the frames, or wait until they are assigned.
 
-        Crossings of a shot are assigned one after the other, in the order of their ends: a later one may begin with the
-        labels of an earlier one, and all use the shot's optical flow, which has a memory.
+        Crossings of a shot are assigned one after the other, in the order of their ends: a later one may begin with
+        the labels of an earlier one, and all use the shot's optical flow, which has state.
         """
         with self._lock:
             work, self._work = self._work, None
@@ -230,11 +230,11 @@ class ShotFollower:
         """Numbers that turned out to be parts of other people, and theirs."""
 
     def follow(self, frame: SmallFrame, *, faces: Sequence[SeenFace] = ()) -> Iterator[GivingOut | Labelled]:
-        """Look at the next frame.
+        """Process the next frame.
 
         Args:
-            frame: The next one that ``SmallFrames`` made.
-            faces: Those in it, if somebody looked for them.
+            frame: Next frame from ``SmallFrames``.
+            faces: Its faces, if they were searched.
         """
         self._frame += 1
         self._faces = faces
@@ -246,7 +246,7 @@ class ShotFollower:
         self._note(pts, rgb, labels, codes, shared)
         shared = self._without_limbs(shared)
         over = self._watch_crossings(shared)
-        self._learn_faces(self._pending[-1].labels)  # named anew where a crossing is over
+        self._learn_faces(self._pending[-1].labels)  # renamed when a crossing is over
         self._tell_apart()
         yield from over
         yield from self._settled()
@@ -271,7 +271,7 @@ class ShotFollower:
     def _labels(
         self, pts: int, rgb: FloatMap, codes: Codes, alpha: FloatMap
     ) -> tuple[Labels, list[set[int]], dict[int, npt.NDArray[np.float16]]]:
-        """The owner of each cell, who shares a part, and how well its cells fit each of them."""
+        """The owner of each cell, the people sharing each part, and how well its cells fit each of them."""
         solid = (alpha > _SOLID).astype(np.uint8)
         part_of: Any
         parts, part_of, stats, _ = cv2.connectedComponentsWithStats(solid, connectivity=8)
@@ -323,7 +323,7 @@ class ShotFollower:
                 continue
             priors = {}
             numbers = self._strangers(pts, faces, inside, rgb, codes, priors, {})
-            if not numbers:  # so many were followed already that nobody else can be
+            if not numbers:  # all numbers are taken
                 continue
             looks = {n: self._looks(n) for n in numbers}
             found = _scores(inside, rgb, codes, priors, {}, looks, self._spans(numbers))
@@ -333,7 +333,7 @@ class ShotFollower:
         return labels, shared, scores
 
     def _faces_in(self, inside: npt.NDArray[np.bool_]) -> list[SeenFace]:
-        """The faces whose middle lies in a part."""
+        """The faces whose centres are in a part."""
         height, width = self._size
         middles = [
             (min(int(one.top + one.height / 2), height - 1), min(int(one.left + one.width / 2), width - 1))
@@ -348,7 +348,7 @@ class ShotFollower:
                 track.face_height = own[0].height
 
     def _learn_faces(self, labels: Labels) -> None:
-        """Learn the faces of people who touch nobody, or were never seen apart: else it may be another's."""
+        """Learn the faces of people who touch nobody, or were never seen apart; other faces may be somebody else's."""
         for track in self.tracks.values() if self._faces else ():
             own = self._faces_in(labels == track.number)
             is_theirs = not track.apart_frames or self.is_alone(track.number)
@@ -356,7 +356,7 @@ class ShotFollower:
                 track.face.learn(own[0].description)
 
     def _body(self, face: SeenFace) -> FloatMap:
-        """Presence of the person with a face, 0..1: the head, and shoulders that widen below it."""
+        """Presence of a face's owner, 0..1: the head, and shoulders that widen below it."""
         left, top, wide, tall = face[:4]
         below = np.clip((self._rows - (top + tall)) / tall, 0, 1.5)
         across = (self._columns - (left + wide / 2)) / (wide * (0.75 + 0.6 * below))
@@ -367,7 +367,7 @@ class ShotFollower:
     def _name_faces(
         self, faces: Sequence[SeenFace], priors: dict[int, FloatMap], codes: Codes
     ) -> dict[int, SeenFace]:
-        """Match several faces to people, by where they were and what they look like."""
+        """Match several faces to people, by position and appearance."""
         numbers = list(priors)
         if (
             not len(faces)
@@ -406,9 +406,9 @@ class ShotFollower:
         priors: dict[int, FloatMap],
         known: dict[int, SeenFace],
     ) -> set[int]:
-        """Begin a track for each face that is nobody's yet; ``priors`` gets where they are.
+        """Begin a track for each face that has no owner yet, and store their presence in ``priors``.
 
-        Who was followed together with a stranger is learned anew, from what is left.
+        Tracks that included such a person are learned again from the rest.
         """
         if not faces:
             return set()
@@ -449,7 +449,7 @@ class ShotFollower:
     def _claims(
         self, masses: dict[int, npt.NDArray[np.float64]], areas: npt.NDArray[np.int32]
     ) -> list[set[int]]:
-        """Who claims each part.
+        """Find the people who claim each part.
 
         A part that is mostly one person's is theirs alone, if the others who claim it have one of their own: they came
         apart, and what they left behind is not theirs.
@@ -486,9 +486,9 @@ class ShotFollower:
         part_of: npt.NDArray[np.int32],
         codes: Codes,
     ) -> None:
-        """If people who met are apart, by number and size of the parts, give each a part, by what each looks like.
+        """If people who met are apart, by number and size of the parts, assign the parts to them by appearance.
 
-        Also to those who were wholly hidden until now.
+        This includes people who were wholly hidden until now.
         """
         for crossing in self._crossings:
             members = set(crossing.members)
@@ -525,7 +525,7 @@ class ShotFollower:
         return carried_bodies(bodies, rgb, before, self._motion, alone=alone)
 
     def _prior(self, number: int) -> FloatMap:
-        """Possible place of a person; vague if they are hidden."""
+        """Possible positions of a person; vague if they are hidden."""
         track, body = self.tracks[number], self._bodies.get(number)
         if body is None:
             return np.zeros(self._size, np.float32)
@@ -534,7 +534,7 @@ class ShotFollower:
         return np.asarray(0.3 * cv2.GaussianBlur(body.whole, (0, 0), 2.0 + 0.3 * track.unseen), np.float32)
 
     def _looks(self, number: int) -> Appearance:
-        """A person's appearance, or their appearance before they met others."""
+        """A person's appearance; in a crossing, that from before."""
         for crossing in self._crossings:
             if number in crossing.members:
                 return crossing.members[number]
@@ -544,7 +544,7 @@ class ShotFollower:
         return {number: self.tracks[number].span for number in numbers}
 
     def _hidden_behind(self, numbers: set[int]) -> set[int]:
-        """The people hidden by one of these."""
+        """The people hidden by any of these."""
         return {
             member
             for crossing in self._crossings
@@ -554,7 +554,7 @@ class ShotFollower:
         }
 
     def _newcomer(self, pts: int, inside: npt.NDArray[np.bool_], codes: Codes, labels: Labels) -> int:
-        """The number of who appears in a part that nobody claims; 0 for nobody."""
+        """The number of the person appearing in an unclaimed part; 0 for nobody."""
         mask = inside.astype(np.float32)
         area = float(mask.sum())
         if area < self._least:
@@ -586,7 +586,7 @@ class ShotFollower:
         return number
 
     def _emerging(self, area: float, codes: Codes, inside: npt.NDArray[np.bool_], labels: Labels) -> int:
-        """Who comes out from behind somebody here, by colour, of those who are hidden near by; or 0."""
+        """The person emerging from behind somebody here, by colour, among hidden people nearby; or 0."""
         best, score = 0, -np.inf
         far: Any = cv2.distanceTransform((~inside).astype(np.uint8), cv2.DIST_L2, 3)
         for crossing in self._crossings:
@@ -605,7 +605,7 @@ class ShotFollower:
     def _torn_from(self, inside: npt.NDArray[np.bool_], labels: Labels) -> int:
         """The person whose upper or lower half a part is, if the matte has a gap at their waist; or 0.
 
-        Halves lie one above the other, and the lower one has no face, as it would have in a row of seats.
+        The halves are above each other, and the lower one has no face, unlike a person in the next row of seats.
         """
         reach = max(round(_OUT_OF_REACH * self._size[1]), 2)
         rows, columns = np.flatnonzero(inside.any(axis=1)), inside.any(axis=0)
@@ -614,7 +614,7 @@ class ShotFollower:
             theirs = np.flatnonzero(own.any(axis=1))
             if not len(theirs):
                 continue
-            gap = max(rows[0] - theirs[-1], theirs[0] - rows[-1])  # less than 0 beside arms that hang down
+            gap = max(rows[0] - theirs[-1], theirs[0] - rows[-1])  # less than 0 beside hanging arms
             common = (columns & own.any(axis=0)).sum()
             if not -len(rows) / 3 <= gap <= reach or common < 0.3 * min(columns.sum(), own.any(axis=0).sum()):
                 continue
@@ -642,7 +642,7 @@ class ShotFollower:
         codes: Codes,
         shared: Sequence[set[int]],
     ) -> None:
-        """Update everybody by what was found."""
+        """Update everybody from the new labels."""
         meeting = set().union(*shared) | {
             number for crossing in self._crossings for number in crossing.members
         }
@@ -672,10 +672,10 @@ class ShotFollower:
                 track.appearance.learn(codes, mask, span=track.span)
 
     def _without_limbs(self, shared: Sequence[set[int]]) -> list[set[int]]:
-        """Who shares a part, after each that was taken for somebody and is a part of another became theirs.
+        """Return the people sharing each part, after merging tracks that are parts of others.
 
-        Something small, without a face, that hangs on to somebody and was hardly ever apart is a shoulder or a hand
-        that came out from behind somebody else.
+        Something small, without a face, that is attached to somebody and was hardly ever apart is a shoulder or a
+        hand emerging from behind somebody else.
         """
         for group in shared:
             for number in sorted(group & self.tracks.keys()):
@@ -709,11 +709,11 @@ class ShotFollower:
                 frame.scores[host] = np.maximum(frame.scores[host], scores)
         for crossing in self._crossings:
             crossing.members.pop(number, None)
-        # Both members may have become parts of somebody else: such a crossing is over.
+        # Both members may have become parts of somebody else; then the crossing is over.
         self._crossings = [crossing for crossing in self._crossings if crossing.members]
 
     def _watch_crossings(self, shared: Sequence[set[int]]) -> list[GivingOut]:
-        """Begin, join and end crossings; those that ended are to be given out anew."""
+        """Begin, join and end crossings; return those that ended, for reassignment."""
         for group in shared:
             touching = [one for one in self._crossings if not group.isdisjoint(one.members)]
             members = {number: self._looks(number).copy() for number in group}
@@ -730,7 +730,7 @@ class ShotFollower:
             if any(not group.isdisjoint(crossing.members) for group in shared):
                 crossing.apart = crossing.whole = 0
                 continue
-            # Who is only partly seen is behind somebody, or cut by the frame; that is waited for, but not for ever.
+            # A person only partly visible is hidden or cut by the frame; wait for them, but not for ever.
             tracks = [self.tracks[number] for number in crossing.members]
             whole = all(not one.unseen and one.mask.sum() > _HOME * one.area for one in tracks)
             crossing.apart += 1
@@ -742,7 +742,7 @@ class ShotFollower:
         return over
 
     def _tell_apart(self) -> None:
-        """Make two of who was there together from the beginning, once they moved apart."""
+        """Separate people who were together from the beginning, once they moved apart."""
         for track in [one for one in self.tracks.values() if self.is_alone(one.number)]:
             parts = self._halves(track)
             track.parted_frames = track.parted_frames + 1 if parts else 0
@@ -751,10 +751,10 @@ class ShotFollower:
                 self._split(track, parts)
 
     def _halves(self, track: Track) -> list[npt.NDArray[np.bool_]]:
-        """The two largest parts that somebody is in, from left to right, if they moved apart; or none.
+        """The two largest parts of a person, from left to right, if they moved apart; otherwise none.
 
-        Whom a pillar hides in the middle is in two parts, too; but those keep their distance. Where instead the
-        matte's gap grows, left and right of it stay where they are.
+        Somebody hidden in the middle by a pillar is in two parts as well, but these keep their distance. If instead
+        the gap in the matte grows, the outer sides stay where they are.
         """
         own = self._pending[-1].labels == track.number
         count, parts, stats, _ = cv2.connectedComponentsWithStats(own.astype(np.uint8), connectivity=8)
@@ -780,7 +780,7 @@ class ShotFollower:
         return [np.asarray(parts == part) for part in (first, second)]
 
     def _split(self, track: Track, halves: Sequence[npt.NDArray[np.bool_]]) -> None:
-        """Somebody turns out to be two: the left one keeps the number, and the frames that wait are given out anew."""
+        """Split a person who turns out to be two: the left one keeps the number; waiting frames are assigned again."""
         self._finish_giving_out()
         first = max(track.begin - self._first_pending, 0)
         seen = list(self._pending)[first:]
@@ -819,13 +819,13 @@ class ShotFollower:
             crossing.begin = max(crossing.begin, self._first_pending)
 
     def _finish_giving_out(self) -> None:
-        """Wait until the labels of all frames that are still looked at are what they should be."""
+        """Finish the reassignment of all frames still in use."""
         if self._giving_out is not None:
             self._giving_out.finish()
             self._giving_out = None
 
     def _resolve(self, crossing: _Crossing) -> GivingOut | None:
-        """Decide who is who after a crossing; its frames are to be given out anew."""
+        """Decide who is who after a crossing, and return its frames for reassignment."""
         self._finish_giving_out()
         first = max(crossing.begin - self._first_pending, 0)
         seen = list(self._pending)[first:]
@@ -836,7 +836,7 @@ class ShotFollower:
         if crossing.is_first and crossing.begin <= begin and len(numbers) == len(crossing.members):
             looks = self._looks_at_the_end(numbers, seen)
             for number, own in looks.items():
-                self.tracks[number].appearance = own.copy()  # it goes on learning
+                self.tracks[number].appearance = own.copy()  # the original continues to learn
             work = partial(_give_out_anew, seen, numbers, looks, self._motion, from_the_end=True)
         else:
             order = self._names_after(crossing, numbers, seen)
@@ -853,7 +853,7 @@ class ShotFollower:
 
     @staticmethod
     def _looks_at_the_end(numbers: Sequence[int], seen: Sequence[Labelled]) -> dict[int, Appearance]:
-        """What people look like in the last frames of a crossing, where they are apart."""
+        """The appearance of people in the last frames of a crossing, where they are apart."""
         after = {number: Appearance() for number in numbers}
         for frame in seen[-_SURE_FRAMES:]:
             for number, looks in after.items():
@@ -861,7 +861,7 @@ class ShotFollower:
         return after
 
     def _names_after(self, crossing: _Crossing, numbers: list[int], seen: Sequence[Labelled]) -> list[int]:
-        """Who those that came apart are, by what each looked like before."""
+        """Identify the people who separated, by their earlier appearance."""
         after = self._looks_at_the_end(numbers, seen)
         if len(numbers) < 2 or len(numbers) > _MOST_NAMES or any(looks.is_blank for looks in after.values()):
             return numbers
@@ -878,7 +878,7 @@ class ShotFollower:
         return list(best) if total(best) > total(numbers) + _MARGIN else numbers
 
     def _exchange(self, names: dict[int, int], seen: Sequence[Labelled]) -> None:
-        """Give tracks the places of others from the end of a crossing on."""
+        """Exchange tracks from the end of a crossing on."""
         before = {number: self.tracks[number] for number in names}
         places = {number: (one.mask, one.place, one.body, one.area) for number, one in before.items()}
         for number, name in names.items():
@@ -900,19 +900,19 @@ def _scores(
     looks: dict[int, Appearance],
     spans: dict[int, tuple[int, int]],
 ) -> dict[int, FloatMap]:
-    """Score each cell of a part for each person: by where each was, by colour, and by what surrounds a cell.
+    """Score each cell of a part for each person by their earlier position, colours, and the cell's surroundings.
 
     Args:
         inside: bool [h, w], the part.
         rgb: The frame, 0..255, float32 [h, w, 3].
         codes: int16 [h, w], its colours.
-        priors: For each number, float32 [h, w], how surely they are there.
-        bodies: Those whose colours are known cell by cell, carried to this frame.
-        looks: What each looks like.
-        spans: Rows at which each begins and ends.
+        priors: For each number, float32 [h, w], the probability that they are there.
+        bodies: Layers whose colours are known cell by cell, carried to this frame.
+        looks: Everybody's appearance.
+        spans: Rows at which each person begins and ends.
 
     Returns:
-        For each number, float32 [h, w], log-likelihoods; of no meaning outside the part.
+        For each number, float32 [h, w], log-likelihoods; meaningless outside the part.
     """
     box = _box_of(inside, margin=_SMOOTH_REACH)
     inside, rgb, codes = inside[box], rgb[box], codes[box]
@@ -940,7 +940,7 @@ def _scores(
 
 
 def _box_of(inside: npt.NDArray[np.bool_], *, margin: int) -> tuple[slice, slice]:
-    """The rows and columns of a part that is not empty, and some more around it."""
+    """The rows and columns of a non-empty part, with a margin."""
     rows, columns = np.flatnonzero(inside.any(axis=1)), np.flatnonzero(inside.any(axis=0))
     return (
         slice(max(rows[0] - margin, 0), rows[-1] + 1 + margin),
@@ -951,7 +951,7 @@ def _box_of(inside: npt.NDArray[np.bool_], *, margin: int) -> tuple[slice, slice
 def _before_others(
     inside: npt.NDArray[np.bool_], bodies: dict[int, Body], fits: dict[int, FloatMap]
 ) -> dict[int, FloatMap]:
-    """Bonus where bodies overlap: the person visible in most of the overlap is in front, in all of it."""
+    """Bonus where bodies overlap: the person visible in most of an overlap is in front in all of it."""
     added = {number: np.zeros(inside.shape, np.float32) for number in bodies}
     for one, other in combinations(bodies, 2):
         overlap = inside & (bodies[one].whole > 0.5) & (bodies[other].whole > 0.5)
@@ -964,7 +964,7 @@ def _before_others(
 
 
 def _surroundings(inside: npt.NDArray[np.bool_], solid: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """A part and the empty cells around it, bool [h, w]: the network may have missed more of who is there."""
+    """A part and the empty cells around it, bool [h, w]: the network may have missed more of the people there."""
     reach = 2 * max(round(_OUT_OF_REACH * inside.shape[1]), 2) + 1
     near: Any = cv2.dilate(inside.astype(np.uint8), np.ones((reach, reach), np.uint8)) > 0
     found: npt.NDArray[np.bool_] = inside | (near & ~solid)
@@ -990,15 +990,15 @@ def _give_out_anew(
     *,
     from_the_end: bool = False,
 ) -> None:
-    """Give out the frames of a crossing again, from its end backwards and from its beginning forwards at once.
+    """Assign the frames of a crossing again, backwards from its end and forwards from its beginning at once.
 
     Args:
-        seen: From the frame before people met to where they are apart; their labels change.
-        members: Who met.
-        looks: What each looked like before.
-        motion: Of the grid.
-        from_the_end: Only the end says who is who, and the first frame is given out again, too: until then they were
-            taken for one.
+        seen: From the frame before the people met to the frames where they are apart; their labels change.
+        members: The people who met.
+        looks: Their earlier appearance.
+        motion: The grid's motion.
+        from_the_end: Only the end shows who is who, and the first frame is assigned again too, since they were taken
+            for one person until then.
     """
     is_member = np.zeros(256, bool)
     is_member[list(members)] = True
@@ -1046,7 +1046,7 @@ def everywhere(labels: Labels, *, reach: float) -> Labels:
 
     Args:
         labels: uint8 [h, w]; 0 is none.
-        reach: How far somebody's surroundings go, in cells.
+        reach: Maximum distance, in cells.
 
     Returns:
         uint8 [h, w].

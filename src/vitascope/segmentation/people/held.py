@@ -1,9 +1,9 @@
 """Finds what kept people hold: objects that stand out, touch a kept person, and move with them.
 
-Every few frames a network finds what stands out from a person's surroundings. Parts of it that are in nobody's matte
-are things; a thing that touches a kept person is theirs unless it stays with the background while the person moves. If
-such a part is two things, of which one stays and one moves along, they are separated. Between two looks, the video's
-motion carries things along.
+Every few frames a network finds what stands out from a person's surroundings. Parts of this that are in nobody's
+matte are things; a thing that touches a kept person belongs to them, unless it stays with the background while the
+person moves. If a part consists of two things, one staying and one moving along, they are separated. Between two
+looks, things follow the video's motion.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Mask = npt.NDArray[np.bool_]
 Picture = npt.NDArray[np.uint8]
 Movement = Literal["none", "with them", "with the background", "unclear"]
 FindSalient = Callable[[Picture], FloatMap]
-"""How much each pixel of a picture, uint8 [h, w, 3], stands out: float32 [h, w], 0..1."""
+"""Finds how much each pixel of a picture, uint8 [h, w, 3], stands out: float32 [h, w], 0..1."""
 
 _FRAMES_BETWEEN_LOOKS: Final = 8
 _REACH = 0.35
@@ -33,29 +33,29 @@ _LEAST_AREA = 0.0004
 _MOST_AREA = 0.8
 """Maximum area of a thing, as a share of the person who holds it."""
 _LEAST_TOUCH = 0.02
-"""Minimum pixels of a person that a thing must touch, as a share of its own."""
+"""Minimum contact with a person, in pixels, as a share of the thing's own."""
 _RIM = 1 / 120
-"""Half the minimum width of a part, as a share of the picture's shorter side: narrower parts are the rim of a matte."""
+"""Half the minimum width of a part, as a share of the picture's shorter side; narrower parts are rims of a matte."""
 _TOUCH = 1 / 30
 """Distance, as a share of the picture's shorter side, within which a thing touches a person."""
 _LEAST_TOUCH_PX = 2
 _MOVES = 1 / 100
-"""Minimum motion of a person between two looks that says anything about a thing, as a share of the picture's shorter
+"""Minimum motion of a person between two looks that tells anything about a thing, as a share of the picture's shorter
 side."""
 _SURE = 0.7
-"""Factor by which a thing must have changed less under one motion than under another for it to have moved that way."""
+"""Largest ratio of a thing's change under one motion to that under another at which it moved that way."""
 _STAYED = 0.1
-"""Share of a thing that was seen to stay behind from which on all of it is not held, until that is forgotten."""
+"""Share of a thing that was seen to stay behind from which none of it is held, until that is forgotten."""
 _PIECE = 0.15
-"""Share of a part that stands out from which some of it is another thing, if it moved otherwise than the rest."""
+"""Share of a part from which some of it is another thing, if it moved differently from the rest."""
 _NOISE = 1.0
 """Noise of the pictures, in codes."""
 _MOST_HOLE = 0.25
-"""Maximum hole that is filled, as a share of the thing; through larger holes the background is seen."""
+"""Largest hole that is filled, as a share of the thing; larger holes show the background."""
 _STANDS_OUT, _STOOD_OUT = 0.5, 0.25
 """Minimum salience of a pixel of a thing, and of one that was held before."""
 _HASTE = 1 / 24
-"""Maximum motion of a thing from frame to frame at which it is searched for as a whole, as a share of the picture's
+"""Maximum motion of a thing from frame to frame for which it is searched as a whole, as a share of the picture's
 shorter side."""
 _STIFF = 1 / 40
 """Distance over which a thing moves as one, as a share of the picture's shorter side."""
@@ -68,7 +68,7 @@ class HeldThings:
 
     Args:
         find: Finds what stands out.
-        every: Frames from one look to the next.
+        every: Frames between two looks.
     """
 
     def __init__(self, find: FindSalient, *, every: int = _FRAMES_BETWEEN_LOOKS) -> None:
@@ -84,8 +84,8 @@ class HeldThings:
         Args:
             rgb: float32 [E, 3, h, w], 0..1.
             alpha: Everybody's matte, float32 [E, h, w], 0..1.
-            share: How much of it is kept, float32 [E, h, w], 0..1; None where all is.
-            starts_shot: Nothing before this frame counts.
+            share: Share of it that is kept, float32 [E, h, w], 0..1; None if all is.
+            starts_shot: True if a shot begins, so that earlier frames do not count.
         """
         if starts_shot or len(self._eyes) != len(rgb):
             self._eyes = [_Eye(alpha.shape[1:]) for _ in rgb]
@@ -108,7 +108,7 @@ class HeldThings:
 
 
 class _Eye:
-    """The things of one eye's pictures."""
+    """The things in one eye's pictures."""
 
     def __init__(self, size: Sequence[int]) -> None:
         self._motion = MotionField((size[0], size[1]))
@@ -119,11 +119,11 @@ class _Eye:
         self._looked_at: Any = None
         """Picture of the last look, uint8 [h, w]."""
         self._stays = np.zeros(size, np.float32)
-        """What stayed behind when the person who touches it moved; carried along."""
+        """Parts that stayed behind when the person touching them moved; carried along."""
         self._missed = np.zeros(size, np.float32)
-        """Looks since a thing last stood out; carried along."""
+        """Number of looks since a thing last stood out; carried along."""
         self._proven = np.zeros(size, np.float32)
-        """Held things that were seen to move with the person who touches them; carried along."""
+        """Held things that were seen to move with the person touching them; carried along."""
         self.held = np.zeros(size, np.float32)
 
     def carry(self, picture: Picture) -> None:
@@ -144,8 +144,9 @@ class _Eye:
     def _along(self, place: FloatMap, grey: Any) -> FloatMap:
         """Place of each pixel in the previous frame, if held things moved as wholes.
 
-        A thing is looked for as it was; its edges would be worn off by optical flow, which is half the background's
-        there. Where it changed, turned for example, flow fits better, and is evened out over it.
+        A thing is searched for in its previous form, since optical flow, which at its edges is half the background's,
+        would wear these off. If it changed, for example by turning, flow fits better; it is then smoothed over the
+        thing.
         """
         shares: Any = self._motion.carried(self.held, place)
         sigma = _STIFF * min(shares.shape)
@@ -185,7 +186,7 @@ class _Eye:
         for part in _parts(held & nobody, rim=_RIM * side, least=_LEAST_AREA * alpha.size):
             touching = _reached(part) & kept
             things = self._things(part, touching, nobody & ~held, side)
-            if len(things) > 1:  # so little has moved since the last look that reflections look like things
+            if len(things) > 1:  # little has moved since the last look, so that reflections look like things
                 continue
             ((_, movement),) = things
             if movement == "with them":
@@ -200,7 +201,7 @@ class _Eye:
         Args:
             picture: uint8 [h, w, 3].
             alpha: Everybody's matte, float32 [h, w], 0..1.
-            kept: bool [h, w]: where kept people are.
+            kept: bool [h, w]: the kept people's pixels.
             find: Finds what stands out.
         """
         if not kept.any():
@@ -251,9 +252,9 @@ class _Eye:
         self._looked_at, self._origin = self._grey, self._grid
 
     def _things(self, part: Mask, touching: Mask, background: Mask, side: int) -> list[tuple[Mask, Movement]]:
-        """Split a part by its motion: one thing, or one that moves along and one that stays behind.
+        """Split a part by its motion: one thing, or a part that moves along and one that stays behind.
 
-        A part that was seen to go along as a whole is one thing.
+        A part already seen to move along as a whole is one thing.
         """
         shifts = self._shifts(part, touching, background, side)
         staying, going = self._stays > _SOLID, self._proven > _SOLID
@@ -271,14 +272,14 @@ class _Eye:
             along, behind = (
                 _mean_within(one, part, _STIFF * side) + _NOISE for one in (with_person, with_background)
             )
-            # What shows nothing now is what it was known as.
+            # Pixels that show no motion now keep their earlier verdict.
             goes, stays = along < _SURE * behind, behind < _SURE * along
             staying, going = (staying & ~goes) | stays, (going & ~stays) | goes
         behind_part, along_part = (
             cv2.morphologyEx((one & part).astype(np.uint8), cv2.MORPH_OPEN, _disc(_RIM * side))
             for one in (staying & ~going, going & ~staying)
         )
-        # What a thing reflects stays where it is while the thing goes along: of polished ones that is half.
+        # A reflection stays while the thing moves along; on polished things it is half of the part.
         is_known = self._proven[part].mean() > _SOLID and self._stays[part].mean() <= _STAYED
         if is_known or min(behind_part.sum(), along_part.sum()) < _PIECE * part.sum():
             return [(part, movement)]
@@ -291,7 +292,7 @@ class _Eye:
     def _shifts(
         self, part: Mask, touching: Mask, background: Mask, side: int
     ) -> tuple[FloatMap, FloatMap] | None:
-        """Motion (x, y) since the last look of who touches a part, and of the background; None if alike."""
+        """Motion (x, y) since the last look of the person touching a part, and of the background; None if alike."""
         ring = _reached(part, times=4) & background
         if self._looked_at is None or not touching.any() or not ring.any():
             return None
@@ -316,7 +317,7 @@ class _Eye:
 
 
 def _mean_within(values: FloatMap, mask: Mask, sigma: float) -> FloatMap:
-    """The mean around each pixel, of the pixels of a mask."""
+    """The mean around each pixel, over a mask's pixels only."""
     inside = mask.astype(np.float32)
     total: Any = cv2.GaussianBlur(values * inside, (0, 0), sigma)
     count: Any = cv2.GaussianBlur(inside, (0, 0), sigma)
@@ -324,7 +325,7 @@ def _mean_within(values: FloatMap, mask: Mask, sigma: float) -> FloatMap:
 
 
 def _around(picture: Picture, kept: Mask, find: FindSalient) -> FloatMap:
-    """What stands out of the surroundings of kept people, float32 [h, w], 0..1."""
+    """What stands out from the surroundings of kept people, float32 [h, w], 0..1."""
     rows, columns = np.flatnonzero(kept.any(axis=1)), np.flatnonzero(kept.any(axis=0))
     margin = round(_REACH * max(rows[-1] - rows[0], columns[-1] - columns[0]) + 1)
     top, left = max(rows[0] - margin, 0), max(columns[0] - margin, 0)
@@ -335,7 +336,7 @@ def _around(picture: Picture, kept: Mask, find: FindSalient) -> FloatMap:
 
 
 def _parts(mask: Mask, *, rim: float, least: float) -> list[Mask]:
-    """Parts that hang together, without rims narrower than twice ``rim`` and without those smaller than ``least``."""
+    """Connected parts, without rims narrower than twice ``rim`` and without parts smaller than ``least``."""
     labels: Any
     solid = cv2.morphologyEx(mask.astype(np.uint8), cv2.MORPH_OPEN, _disc(rim))
     count, labels, stats, _ = cv2.connectedComponentsWithStats(solid, connectivity=4)

@@ -41,11 +41,11 @@ FloatMap = npt.NDArray[np.float32]
 
 
 def hints_of(settings: Settings, video: Path) -> Hints:
-    """Read the hints that the settings name; empty without any.
+    """Read the hints named in the settings; empty without any.
 
     Raises:
-        ConfigError: The file cannot be read, or something in it is no hint.
-        UsageError: They are for another film.
+        ConfigError: The file cannot be read, or has an invalid hint.
+        UsageError: They are for another video.
     """
     if settings.people.hints is None:
         return Hints(label="")
@@ -71,39 +71,39 @@ def needs_scan(settings: Settings, video: Path) -> bool:
 
 @dataclass(frozen=True)
 class Keeping:
-    """Decides what is kept of one video, which was scanned if ``needs_scan`` is true.
+    """Decides what is kept of one video, which must have been scanned if ``needs_scan`` is true.
 
     Raises:
-        UsageError: Somebody who is named is not in the film, the hints are for another film, or one of them lies
-            beyond its end or on nobody.
+        UsageError: A named person is not in the video, the hints are for another video, or a hint is beyond its end
+            or on nobody.
         ConfigError: The hints cannot be read.
-        InputError: What was found of the film is damaged.
+        InputError: The stored scan of the video is damaged.
     """
 
     reader: VideoReader
     vr: VrDescription
     settings: Settings
     moment: float | None = None
-    """Time of the only frame that is used, in seconds; None for the whole video."""
+    """Time of the only frame needed, in seconds; None for the whole video."""
     span: tuple[float, float] | None = None
-    """The only part that is used, begin and end in seconds; None for the whole video."""
+    """The only part needed, begin and end in seconds; None for the whole video."""
     scanned: Path | None = None
     """File with the people of the video; None uses the one that ``known_people`` finds."""
     open_salient: Callable[[], FindSalient] | None = None
     """Opens the finder of held things; called by ``around`` if they are kept. The caller closes it."""
 
     def around(self, inner: Estimator, shown: NetworkInput) -> Estimator:
-        """Wrap an estimator so that only kept people stay, for ``StreamMatting``.
+        """Wrap an estimator so that only kept people remain, for ``StreamMatting``.
 
         Raises:
-            ModelError: Held things shall be kept, and the network that finds them cannot be had.
+            ModelError: Held things are to be kept, but the network that finds them is unavailable.
         """
         info = self.reader.info
         regions = eye_regions(info.width, info.height, self.vr.layout)
         views = EyeViews(regions, info.rotation_degrees)
         if not self.settings.people.keep_held:
             return KeptPeople(inner, self.layers, shown=shown, views=views, seen=self.seen)
-        assert self.open_salient is not None  # who mattes gives it
+        assert self.open_salient is not None  # given by whoever mattes
         things = HeldThings(self.open_salient())
         return KeptPeople(inner, self.layers, things=things, shown=shown, views=views, seen=self.seen)
 
@@ -116,9 +116,9 @@ class Keeping:
         """Notes for the user on the kept people, at the end.
 
         Args:
-            frames: What ``seen`` counted in all parts of the film.
-            network: The run's.
-            profile: The run's.
+            frames: Counts of ``seen`` from all parts of the video.
+            network: The run's network.
+            profile: The run's profile.
         """
         if self.table is None:
             return ()
@@ -159,12 +159,12 @@ class Keeping:
             return PeopleTable(self.scanned)
         table = known_people(video, self.settings.video)
         if table is None:
-            raise UsageError(f"{video}: its people were not looked for yet; run vitascope people first")
+            raise UsageError(f"{video}: its people have not been searched yet; run vitascope people first")
         return table
 
     @cached_property
     def layers(self) -> list[Layer]:
-        """Layers of all that is kept, left out and added."""
+        """Layers for all that is kept, left out and added."""
         hints, table, layers = self.hints, self.table, list[Layer]()
         eyes: tuple[Eye, Eye] = ("right", "left") if self.vr.right_eye_first else ("left", "right")
         if self.choice.rules:
@@ -191,14 +191,14 @@ class Keeping:
         return layers
 
     def reaching_into(self, begin_seconds: float, end_seconds: float) -> str | None:
-        """Fingerprint of all that affects a part of the video: if two are equal, the same is kept; None if all is kept.
+        """Fingerprint of all that affects a part of the video: equal ones keep the same; None if all is kept.
 
-        A rule counts where somebody whom it leaves out is visible, a region while it lasts, and a stroke as far as it
-        is carried; held things are looked for everywhere. Rules with the same effect are the same.
+        A rule counts if somebody whom it leaves out is visible, a region while it lasts, and a stroke as far as it is
+        carried; held things count everywhere. Rules with the same effect are equal.
 
         Args:
-            begin_seconds: Of the part.
-            end_seconds: Of the part; infinity is the film's end.
+            begin_seconds: Begin of the part.
+            end_seconds: End of the part; infinity is the video's end.
 
         Returns:
             Hexadecimal BLAKE2b-160.
@@ -219,7 +219,7 @@ class Keeping:
                 people |= _people_in(labels)
                 seen.update(b"%d" % pts + labels.tobytes())
             for begin, end, numbers in self.choice.left_out(begin_seconds, end_seconds, people):
-                near = {0}  # who is seen around the part's own time
+                near = {0}  # people visible around the part's own time
                 for _, labels in table.labels_between(
                     table.pts_at(begin), until if end == end_seconds else table.pts_at(end)
                 ):
@@ -227,7 +227,7 @@ class Keeping:
                 if out := [number for number in numbers if number in near]:
                     reaching.append(("people", self.settings.people.edges_add_up, begin, end, out))
         if not reaching:
-            seen = blake2b(digest_size=20)  # whose each cell is makes no difference
+            seen = blake2b(digest_size=20)  # the owner of each cell makes no difference
         if self.settings.people.keep_held:
             reaching.append(("held things", "polished ones whole"))
         assert table is not None or not hints.painted  # marks need it
@@ -255,7 +255,7 @@ class Keeping:
         rules = chosen_people(self.settings.people, self.table.people, video=name)
         for hint in self.hints.people:
             named = hint.keep if hint.keep is not None else hint.exclude
-            assert named is not None  # the schema's
+            assert named is not None  # ensured by the schema
             flag = f"{self.hints.place(hint)}: {'keep' if hint.keep is not None else 'exclude'}"
             numbers = numbers_of(named, self.table.people, video=name, flag=flag)
             rules.append(self._rule(hint, numbers, keeps=hint.keep is not None))
@@ -267,7 +267,7 @@ class Keeping:
         return Rule(numbers, keeps, *_times(hint), said_by=self.hints.place(hint))
 
     def _marked(self, mark: Mark) -> int:
-        """Whom a click or a box means."""
+        """The person meant by a click or a box."""
         assert self.table is not None
         person = marked_person(mark, self.table, right_eye_first=self.vr.right_eye_first)
         if person:
@@ -281,7 +281,7 @@ class Keeping:
             x, y = (left + right) / 2, (top + bottom) / 2
             what = f"the box at {mark.at:g} s"
         eye = _marked_eye(mark, self.table, right_eye_first=self.vr.right_eye_first)
-        assert eye is not None  # a film has a frame
+        assert eye is not None  # a video has at least a frame
         raise UsageError(f"{self.hints.place(mark)}: {what} hits nobody; {_nearest(eye, x, y)}")
 
     def _is_seen(self, number: int, rule: Rule) -> bool:
@@ -294,12 +294,12 @@ class Keeping:
 
 
 def marked_person(mark: Mark, table: PeopleTable, *, right_eye_first: bool) -> int:
-    """Whom a click or a box means.
+    """The person meant by a click or a box.
 
     Args:
-        mark: No stroke.
-        table: Who is in the film.
-        right_eye_first: The film shows the right eye's picture left or above.
+        mark: A click or a box.
+        table: The people in the video.
+        right_eye_first: True if the right eye's picture is left or above.
 
     Returns:
         Their number, 0 for nobody.
@@ -311,7 +311,7 @@ def marked_person(mark: Mark, table: PeopleTable, *, right_eye_first: bool) -> i
     if mark.click is not None:
         x, y = mark.click
         return int(eye[min(int(y * height), height - 1), min(int(x * width), width - 1)])
-    assert mark.box is not None  # it is no stroke
+    assert mark.box is not None  # it is not a stroke
     left, top, right, bottom = mark.box
     inside = eye[int(top * height) : max(round(bottom * height), int(top * height) + 1), :]
     inside = inside[:, int(left * width) : max(round(right * width), int(left * width) + 1)].ravel()
@@ -320,7 +320,7 @@ def marked_person(mark: Mark, table: PeopleTable, *, right_eye_first: bool) -> i
 
 
 def _marked_eye(mark: Mark, table: PeopleTable, *, right_eye_first: bool) -> npt.NDArray[np.uint8] | None:
-    """Labels of the eye's picture that a mark is in; None of a film without frames."""
+    """Labels of the eye's picture that contains a mark; None for a video without frames."""
     labels = table.labels_at(table.pts_at(mark.at))
     if labels is None:
         return None
@@ -374,9 +374,9 @@ class RegionLayer:
     """Leaves out regions: garbage mattes.
 
     Args:
-        regions: Which, and when.
+        regions: The regions, with their times.
         origin_seconds: Time of the video's first picture on the clock of its frames.
-        eyes: Which eye each half of a frame is, in order.
+        eyes: The eye of each half of a frame, in order.
     """
 
     def __init__(
@@ -387,7 +387,7 @@ class RegionLayer:
         self._origin_seconds = origin_seconds
 
     def share_at(self, frame: Frame, _: int | None = None) -> FloatMap | None:
-        """As ``Layer``."""
+        """See ``Layer``."""
         seconds = frame.pts_seconds - self._origin_seconds
         acting = [
             (region.eye, drawn)

@@ -14,10 +14,10 @@ from vitascope.segmentation.people.following import Track
 MOST_PEOPLE: Final = 254
 """Maximum people of a video who get a number; people who appear later count as nobody."""
 _SAME = 0.72
-"""Minimum similarity of the same person in two shots; chosen on ten shots of three people in other light and sizes and
-mirrored, of which it named 25 of 25 right where the cuts were known."""
+"""Minimum similarity of the same person in two shots; chosen on ten shots of three people in other light, other sizes
+and mirrored, in which it identified 25 of 25 correctly where the cuts were known."""
 _FACES_COUNT = 4.0
-"""Weight of the amount by which two faces are closer than strangers' may be."""
+"""Weight of the amount by which two faces are closer than the strangers' limit."""
 _STRANGERS: Final = 0.6
 """Distance of two faces that says nothing: closer ones are the same person's, farther ones are not."""
 _ODDS_OF_E = 0.1
@@ -34,12 +34,12 @@ class Presence:
     end_pts: int
     """pts of the last frame with them."""
     largest: float
-    """The largest share of the picture that they covered."""
+    """Largest share of the picture that they covered."""
     sure: float
     """Confidence that it is this person, 0 to 1."""
     frames: int
     low_frames: int
-    """Frames in which they lie at the bottom of the picture."""
+    """Frames in which they are at the bottom of the picture."""
 
 
 @dataclass(slots=True, eq=False)
@@ -57,7 +57,7 @@ class _Person:
 
 
 class Identities:
-    """The people of a film so far."""
+    """The people of a video so far."""
 
     def __init__(self) -> None:
         self._people: list[_Person] = []
@@ -65,15 +65,15 @@ class Identities:
         """All appearances, in the order of shots."""
 
     def recognise(self, tracks: Sequence[Track]) -> dict[int, int]:
-        """Identify the people of a shot: as those of other shots, or as new ones.
+        """Identify the people of a shot, as those of other shots or as new ones.
 
-        Two tracks that are visible at the same time are two people.
+        Two tracks visible at the same time are two people.
 
         Args:
-            tracks: Everybody of the shot.
+            tracks: All tracks of the shot.
 
         Returns:
-            The person's number for the number of each track.
+            The person's number for each track's number.
         """
         alike = {
             (track.number, person.number): person.likeness(track)
@@ -94,7 +94,7 @@ class Identities:
             if track.number in named:
                 somebody = known[named[track.number]]
             elif len(self._people) == MOST_PEOPLE:
-                continue  # nobody's number is left
+                continue  # all numbers are taken
             else:
                 somebody = _Person(len(self._people) + 1)
                 self._people.append(somebody)
@@ -120,13 +120,14 @@ def _ahead(
 ) -> float:
     """Lead of a track's answer over the best other answer.
 
-    If somebody who is seen at the same time is the other person, they change places, or are somebody new then.
+    If the best other person is visible at the same time, the alternative is that they exchange places, or that they
+    are somebody new.
 
     Args:
-        track: Of a shot.
-        tracks: Everybody of it.
-        named: Numbers of the people that are known, for those of tracks.
-        alike: How much a track is like a person, by both numbers.
+        track: A track of a shot.
+        tracks: All tracks of the shot.
+        named: Numbers of identified people, by track number.
+        alike: Likeness of tracks to people, by both numbers.
     """
     person = named.get(track.number)
     own = _SAME if person is None else alike[track.number, person]

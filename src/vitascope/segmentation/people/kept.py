@@ -28,30 +28,31 @@ from vitascope.segmentation.people.table import FAR_CELLS, Look, PeopleTable
 FloatMap = npt.NDArray[np.float32]
 
 _SOFTNESS = np.float32(1.4)
-"""By how many cells somebody may lie less deep in a cell than somebody else and still have a share of it. With more,
-the other shows more when two cross."""
+"""How many cells less deep than the deepest person in a cell somebody may be and still get a share of it. A larger
+value shows more of the other person when two cross."""
 _WARY, _WARY_OF_SMALLER, _WARY_BETWEEN = 2.25, 0.55, (1.5, 3.0)
-"""By how many cells deeper than they are people who are left out count beside who is kept, as large and twice as large
-as they; and its bounds. Half of it is taken from the kept one's edge: where two cross, a strip of the other is seen
-more than one that is missing, and it is a larger part of them the smaller they are. With 0, 4.1 % of the other show at
-worst and 0.2 % of the kept one are missing on the mean; with 2 throughout 2.7 and 0.7 %; with these 2.2 and 1.1 %:
-means of eight pairs, each of whom was kept."""
+"""Number of cells added to the depth of people who are left out: when kept people cover as many cells as they do, and
+its increase for each doubling of the kept people's size; and the bounds of the sum. Half of it is lost at the kept
+people's edge. When two cross, a visible strip of the other person is noticed more than a missing one, but a missing
+strip is a larger part of a smaller person. With 0, at worst 4.1 % of the other person show, and on average 0.2 % of
+the kept one are missing; with 2 throughout, 2.7 and 0.7 %; with these values 2.2 and 1.1 % (means over eight pairs,
+each person kept in turn)."""
 
 
 _BESIDE = np.float32(1)
-"""By how many cells less deep people who are left out count where they were a look before or will be a look after, and
-deeper who is kept, each moved to where they are now: an arm that moves, or a ball, is given to the wrong one for a look
-or two, and is theirs in those beside it. Of seed 503 of ``benchmarks/people.py`` the other showed 5.2 % at worst
-without it and ``strip_colors``, and shows 2.4 % with both; of the kept one 3.8 % are missing where they cross, not 3.1.
-Two who cross four times as quickly stay as they were."""
+"""Tolerance in cells for neighbouring looks, in which each person is moved to their present place: a person left out
+counts there as this much less deep, a kept one as this much deeper. A moving arm, or a ball, may be assigned to the
+wrong person for a look or two, but not in the looks beside them. For seed 503 of ``benchmarks/people.py``, at worst
+5.2 % of the other person show without this and ``strip_colors``, 2.4 % with both; where they cross, 3.8 % of the kept
+one are missing instead of 3.1. Two people who cross four times as fast are unaffected."""
 _MOST_BESIDE = np.float32(3)
-"""By how many cells that changes somebody who is seen now, at most."""
+"""Maximum change of depth, in cells, for somebody visible in the frame."""
 _SLOW, _QUICK = 4.0, 8.0
-"""Cells that who is kept and who is left out move from look to look, against each other, up to which looks beside count
-wholly, and from which they say nothing: of two who run past one another a face went."""
+"""Relative motion of kept and left out people, in cells per look, up to which neighbouring looks count fully, and
+from which they do not count; with more, two people running past each other lost a face."""
 _NEAR = np.float32(6)
-"""Cells from who is left out within which looks beside take from who is kept, half as much one cell less: elsewhere an
-arm that moves is the kept one's own."""
+"""Distance in cells from people who are left out at which neighbouring looks stop reducing kept people: half at one
+cell less, fully at two. Farther away, an arm that moves is the kept person's own."""
 _FRAMES_AT_ONCE = 8
 """Maximum frames of a batch computed in parallel: all their pictures are in memory meanwhile."""
 _SEARCH, _ALIKE = 6, 0.01
@@ -82,15 +83,15 @@ class Layer(Protocol):
 class PeopleLayer:
     """The share of kept people at each place, from a scan.
 
-    Shares of all people, and of nobody, add up to one everywhere: each cell of the scan's grid is one person's, and
-    where two touch their shares go over into one another within a cell. Unless edges are to add up, who is kept has a
-    little less beside who is left out, in the looks before and after, too: the strip where one becomes the other is
-    nobody's.
+    Shares of all people, and of nobody, add up to one everywhere: each cell of the scan's grid belongs to one person,
+    and where two touch, their shares blend within a cell. Unless edges must add up, kept people get a little less
+    beside people who are left out, also judged by the looks before and after: the strip between them then belongs to
+    nobody.
 
     Args:
-        table: Whose each cell is.
-        choice: Who is kept.
-        edges_add_up: Whoever is kept has their whole share, as for layers that are put together again.
+        table: The owner of each cell.
+        choice: The people to keep.
+        edges_add_up: Kept people get their whole share, for layers that will be put together again.
     """
 
     def __init__(self, table: PeopleTable, choice: Choice, *, edges_add_up: bool = False) -> None:
@@ -98,7 +99,7 @@ class PeopleLayer:
         self._edges_add_up = edges_add_up
 
     def share_at(self, frame: Frame, shot_pts: int | None = None) -> FloatMap | None:
-        """As ``Layer``."""
+        """See ``Layer``."""
         kept = self._choice.kept_at(self._table.seconds_at(frame.pts))
         if kept.all():
             return None
@@ -108,14 +109,14 @@ class PeopleLayer:
         beside = [] if self._edges_add_up else self._table.looks_beside(frame.pts, since=shot_pts)
         looks = [one for some in (around, *beside) for one in some]
         numbers = np.unique(np.concatenate([look.numbers for _, look in looks]))
-        if kept[numbers].all():  # who is left out is not seen
+        if kept[numbers].all():  # nobody who is left out is visible
             return None
         depths = _depths(around, numbers)
         if not self._edges_add_up:
             out = (numbers > 0) & ~kept[numbers]
             is_person = numbers > 0
             changes = [_change_by(depths, _depths(some, numbers), is_person, out) for some in beside]
-            if changes:  # of two that say the same, the larger one
+            if changes:  # of two agreeing changes, the larger one
                 depths[out] += np.max([change[out] for change in changes], axis=0)
                 depths[~out] += np.min([change[~out] for change in changes], axis=0)
             depths[out] += _wariness(looks, kept)
@@ -127,30 +128,30 @@ class PeopleLayer:
         """Count a frame by the kept people in it.
 
         Args:
-            frame: As of ``share_at``.
+            frame: Frame, as for ``share_at``.
             alpha: float32 [E, h, w], 0..1: everybody's matte.
-            seen: Counts it.
-            shot_pts: As of ``share_at``.
+            seen: The counter.
+            shot_pts: As for ``share_at``.
         """
         kept = self._choice.kept_at(self._table.seconds_at(frame.pts))
-        if not kept[1:].all():  # else nobody was chosen
+        if not kept[1:].all():  # otherwise nobody was chosen
             seen.look(frame.pts, alpha, self._table.looks_around(frame.pts, since=shot_pts), kept)
 
     def added_at(self, _: Frame) -> FloatMap | None:
-        """Nothing."""
+        """None: the layer adds nothing."""
         return None
 
     @property
     def edges_add_up(self) -> bool:
-        """Shares of all people add up everywhere."""
+        """True if the shares of all people add up everywhere."""
         return self._edges_add_up
 
 
 def _depths(around: Sequence[tuple[float, Look]], numbers: npt.NDArray[np.int64]) -> FloatMap:
     """Depth of each cell in each person, in cells, negative outside: float32 [numbers, E, rows, columns].
 
-    Between two frames somebody's edge lies midway between its places in both; who was missed in one is where the other
-    has them.
+    Between two looks, a person's edge is midway between its positions in both; a person missing in one look has the
+    position from the other.
     """
     depths = np.zeros((len(numbers), *around[0][1].labels.shape), np.float32)
     for own, number in zip(depths, numbers.tolist(), strict=True):
@@ -167,13 +168,13 @@ def _change_by(
     """Change of depth by a neighbouring look: deeper for people who are left out, less deep for kept people near them.
 
     Args:
-        depths: In the frame, by number, float32 [numbers, E, rows, columns].
-        beside: In the look.
+        depths: Depths in the frame, by number, float32 [numbers, E, rows, columns].
+        beside: Depths in the neighbouring look.
         is_person: bool [numbers]; False for nobody.
-        out: bool [numbers], who is left out.
+        out: bool [numbers], True for people who are left out.
 
     Returns:
-        As ``depths``: 0 or more of who is left out, 0 or less of who is kept, 0 of nobody.
+        As ``depths``: at least 0 for people who are left out, at most 0 for kept people, 0 for nobody.
     """
     moved, shifts = beside.copy(), np.full((len(depths), 2), np.nan)
     people = np.flatnonzero(is_person).tolist()
@@ -186,7 +187,7 @@ def _change_by(
     for place in np.flatnonzero(out).tolist():
         is_seen = not np.isnan(shifts[place]).any()
         speed = float(np.hypot(*(shifts[place] - stays if is_seen else stays)))
-        if is_seen and np.abs(shifts[place]).max() >= _SEARCH:  # or more
+        if is_seen and np.abs(shifts[place]).max() >= _SEARCH:  # or beyond the search
             speed = _QUICK
         counts = np.clip((_QUICK - speed) / (_QUICK - _SLOW), 0, 1)
         most[place] = counts * (_MOST_BESIDE if is_seen else 2 * FAR_CELLS)
@@ -206,7 +207,7 @@ def _change_by(
 
 
 def _moved_onto(depths: FloatMap, now: FloatMap) -> tuple[FloatMap, npt.NDArray[np.float64]]:
-    """Move a person of another look to their present place; also by how many cells (x, y): the mean of the eyes."""
+    """Move a person of another look to their present place; also return the mean shift (x, y) of the eyes, in cells."""
     moved, shifts = np.empty_like(depths), []
     for own, there, wanted in zip(moved, depths, now, strict=True):
         shape = np.clip(wanted, -2, 2)
@@ -219,7 +220,7 @@ def _moved_onto(depths: FloatMap, now: FloatMap) -> tuple[FloatMap, npt.NDArray[
         room = np.pad(there, _SEARCH, mode="edge")
         misfit: Any = cv2.matchTemplate(np.clip(room, -2, 2)[wide], shape[part], cv2.TM_SQDIFF)
         best = int(misfit.argmin())
-        if misfit[_SEARCH, _SEARCH] <= misfit.flat[best] + _ALIKE:  # they stay: a wall fits everywhere
+        if misfit[_SEARCH, _SEARCH] <= misfit.flat[best] + _ALIKE:  # prefer no shift: a wall fits everywhere
             best = _SEARCH * misfit.shape[1] + _SEARCH
         top, left = divmod(best, misfit.shape[1])
         own[:] = room[top : top + own.shape[0], left : left + own.shape[1]]
@@ -231,8 +232,8 @@ def _wariness(around: Sequence[tuple[float, Look]], kept: npt.NDArray[np.bool_])
     """Number of cells by which people who are left out count as deeper; 0 if only they are visible, or none of them.
 
     Args:
-        around: As ``_depths`` takes it.
-        kept: bool [256], for each number.
+        around: Looks, as for ``_depths``.
+        kept: bool [256], by number.
     """
     cells = np.asarray(sum(weight * look.cell_counts for weight, look in around))[1:]
     own, others = float(cells[kept[1:]].sum()), float(cells[~kept[1:]].sum())
@@ -263,13 +264,13 @@ class KeptPeople:
     edges stay in place.
 
     Args:
-        inner: Gives everybody's mattes.
-        layers: How much of them is kept.
-        things: Follows what kept people hold; None where that is not asked for. Batches have pictures, then.
-        shown: How the network's pictures are prepared; None where colours say nothing of whose a sample is.
-        views: Makes pictures of frames whose mattes were known; None where batches have them.
-        seen: Counts in how many frames something of who is kept is seen, where mattes are plain. Coefficients are not
-            counted: RVM gives them, which found who is there, and a cache keeps them, and sizes that are averaged.
+        inner: Estimates everybody's mattes.
+        layers: Determine how much of them is kept.
+        things: Follows what kept people hold; None if that is not requested. If given, batches must have pictures.
+        shown: How the network's pictures are prepared; None if colours do not refine the shares.
+        views: Makes pictures of frames whose mattes came from the cache; None if batches have them.
+        seen: Counts the frames in which kept people are visible, if mattes are plain. Coefficients are not counted:
+            they come from RVM, which found the people, from a cache, or from averaged sizes.
     """
 
     def __init__(
@@ -321,7 +322,7 @@ class KeptPeople:
     def _shares_of_people(
         self, batch: Batch, estimates: Sequence[MatteEstimate], shots: Sequence[int | None]
     ) -> dict[PeopleLayer, list[FloatMap | None]]:
-        """Shares of the frames of a batch, made finer by colour; side by side, so many frames as there are cores."""
+        """The shares for a batch's frames, refined by colour; as many frames in parallel as there are cores."""
         shares: dict[PeopleLayer, list[FloatMap | None]] = {}
         layers = [layer for layer in self._layers if isinstance(layer, PeopleLayer)]
         at_once = min(len(batch.frames), available_cores(), _FRAMES_AT_ONCE)
@@ -332,7 +333,7 @@ class KeptPeople:
                 shares[layer] = list(threads.map(layer.share_at, batch.frames, shots))
                 if layer.edges_add_up:
                     continue
-                for begin in range(0, len(batch.frames), at_once):  # pictures of so many are held at once
+                for begin in range(0, len(batch.frames), at_once):  # limits the pictures held at once
                     these = range(begin, min(begin + at_once, len(batch.frames)))
                     seen = [self._seen_by_color(batch, at, estimates[at], shares[layer][at]) for at in these]
                     shares[layer][begin : these.stop] = threads.map(
@@ -343,9 +344,9 @@ class KeptPeople:
     def _seen_by_color(
         self, batch: Batch, at: int, estimate: MatteEstimate, share: FloatMap | None
     ) -> tuple[FloatMap, FloatMap] | None:
-        """Matte and picture, as of ``_seen``, where who is kept touches others; None elsewhere.
+        """Matte and picture, as from ``_seen``, if kept people touch others; otherwise None.
 
-        On a GPU they come down for it, in frames in which somebody is left out.
+        On a GPU they are downloaded for this, in frames in which somebody is left out.
         """
         if self._shown is None or share is None or not ((share > 0.5).any() and (share < 0.5).any()):
             return None
@@ -372,7 +373,7 @@ class KeptPeople:
 
         def fitting(small: FloatMap) -> Any:
             arrays = array_module(on_gpu=on_gpu)
-            own = small[: estimate.eye_count]  # of a video with one eye the left one's
+            own = small[: estimate.eye_count]  # a video with one eye uses the left one's
             return resized(arrays.ascontiguousarray(arrays.asarray(own)[:, None]), estimate.size)
 
         share: Any = None
@@ -391,9 +392,9 @@ class KeptPeople:
         if estimate.alpha is not None:
             alpha = estimate.alpha * share[:, 0]
             return MatteEstimate(alpha=alpha if added is None else alpha + added[:, 0].astype(planes.dtype))
-        assert estimate.gain is not None  # MatteEstimate holds either form
+        assert estimate.gain is not None  # MatteEstimate has one form or the other
         assert estimate.offset is not None
-        gain, offset = estimate.gain.copy(), estimate.offset.copy()  # the cache may have kept them
+        gain, offset = estimate.gain.copy(), estimate.offset.copy()  # the cache may have kept these arrays
         gain[:, -1:] *= share
         offset[:, -1:] *= share
         if added is not None:
@@ -401,8 +402,8 @@ class KeptPeople:
         return MatteEstimate(gain=gain, offset=offset)
 
     def _seen(self, estimate: MatteEstimate, images: Any) -> tuple[FloatMap, FloatMap]:
-        """Everybody's matte, float32 [E, h, w], and the pictures as large, [E, 3, h, w], 0..1, in the host's memory."""
-        assert self._shown is not None  # who asks has seen to it
+        """Everybody's matte, float32 [E, h, w], and pictures of the same size, [E, 3, h, w], 0..1, in host memory."""
+        assert self._shown is not None  # checked by the caller
         alpha = to_numpy(small_alpha(estimate, images, self._shown)).astype(np.float32)
         rgb = to_numpy(plain_rgb(images, self._shown)).astype(np.float32)
         if rgb.shape[2:] != alpha.shape[1:]:
@@ -436,9 +437,9 @@ class KeptPeople:
 
 
 _SEEN = 0.5
-"""Share of full alpha from which on somebody is there."""
+"""Alpha from which a person is visible."""
 _RARELY = 0.5
-"""Share of the frames with a person below which a note is given."""
+"""A note is given if kept people are visible in less than this share of their frames."""
 
 
 class KeptFrames(NamedTuple):
@@ -446,7 +447,7 @@ class KeptFrames(NamedTuple):
 
     person: int
     known: int
-    """Frames in which they are, according to the scan."""
+    """Frames with them, according to the scan."""
     seen: int
     """Those of these frames in whose matte they are visible."""
 
@@ -470,16 +471,16 @@ class KeptSeen:
         """Count a frame.
 
         Args:
-            pts: The frame's.
+            pts: The frame's pts.
             alpha: float [E, h, w], 0..1: everybody's matte.
-            around: Whose each cell is, as ``PeopleTable.looks_around``.
-            kept: bool [256], True for the numbers of those who are kept.
+            around: Looks from ``PeopleTable.looks_around``.
+            kept: bool [256], True for the numbers of kept people.
         """
         if not around or not self.owns(pts):
             return
         _, look = max(around, key=lambda one: one[0])
         size = alpha.shape[:0:-1]
-        # One eye's labels may be those of both, and of two eyes' labels the left ones those of one matte.
+        # One eye's labels may stand for both; of two eyes' labels, the left ones are used for a single matte.
         eyes = [cv2.resize(eye, size, interpolation=cv2.INTER_NEAREST) for eye in look.labels[: len(alpha)]]
         labels = np.broadcast_to(np.stack(eyes), alpha.shape)
         there = np.bincount(labels[alpha >= _SEEN], minlength=256)
@@ -500,10 +501,10 @@ def notes_on_kept(
     """A note on kept people who are hardly visible; none if all are usually visible.
 
     Args:
-        frames: Of all parts of a video.
-        network: The run's.
-        scanned_by: The network that found who is in the video.
-        profile: The run's.
+        frames: Counts from all parts of a video.
+        network: The run's network.
+        scanned_by: The network that found the video's people.
+        profile: The run's profile.
     """
     known, seen = Counter[int](), Counter[int]()
     for one in frames:

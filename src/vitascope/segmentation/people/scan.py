@@ -1,6 +1,6 @@
-"""Scans a whole video: who is in it, when, and which part of the matte belongs to whom.
+"""Scans a whole video for its people: who they are, when they are visible, and which part of the matte is theirs.
 
-A scan is a run like any other (``FilmRun``), with small pictures, whose mattes are analysed instead of drawn.
+A scan is a run like any other (``FilmRun``), but with small pictures, and its mattes are analysed instead of drawn.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ from vitascope.vr.detection import VrDescription
 FloatMap = npt.NDArray[np.float32]
 
 _NETWORK_SIDE: Final = 512
-"""Longest side of the network's picture in a scan, in samples. With 384 it missed a man before a workshop for seconds,
-who then ended up as a part of another person."""
+"""Longest side of the network's picture in a scan, in samples. With 384 it missed a man in front of a workshop for
+seconds, who then became part of another person."""
 _LOOKS_A_SECOND = 9
-"""Approximate looks per second: in most videos every third frame. The network sets a scan's pace."""
+"""Approximate looks per second: every third frame of most videos. The network sets a scan's pace."""
 _WAIT_SECONDS = 0.2
 
 
@@ -72,17 +72,17 @@ def find_people(
 
     Args:
         video: The input.
-        loaded: Its device, and how the video is read; the network is the usual one, so that everybody who scans the
-            video gives people the same numbers.
-        store: Where networks lie.
-        fetch_progress: Told how far the download of a network is.
-        on_start: Called once everything is open, and when another run is waited for.
+        loaded: Its device, and how the video is read; the network is always the default one, so that every scan of
+            the video gives people the same numbers.
+        store: The store of networks.
+        fetch_progress: Called with the progress of a network's download.
+        on_start: Called once everything is open, and before waiting for another run.
 
     Raises:
-        InputError: The video cannot be read, or has no picture in the stretch that is wanted.
-        OutputError: The result cannot be kept.
-        ModelError: The network cannot be had.
-        WorkerError: The process that follows people on a GPU ended by itself, or cannot be started.
+        InputError: The video cannot be read, or has no picture in the requested part.
+        OutputError: The result cannot be saved.
+        ModelError: The network is unavailable.
+        WorkerError: The process that follows people on a GPU ended unexpectedly, or cannot be started.
     """
     usual = type(loaded.settings)()
     quick = loaded.with_values(
@@ -94,7 +94,7 @@ def find_people(
             "gpu.device_ids": None,
             "processing.use_multiprocessing": False,
             "processing.cluster": None,
-            # One is wanted of the cluster's nodes; this machine may have none.
+            # The cluster's nodes may have a GPU where this machine has none.
             **({} if loaded.settings.processing.cluster is None else {"gpu.device": "auto"}),
             "processing.enable_caching": False,
         }
@@ -108,14 +108,14 @@ def find_people(
 
 
 def _open_writer(path: Path, on_start: Callable[[Started], object] | None) -> PeopleWriter | None:
-    """Claim the file of a video's people for writing; None if another run had it, and has written it."""
+    """Claim a video's people file for writing; None if another run had it, and has written it."""
     before, waiting = _written_at(path), None
     while True:
         try:
             writer = PeopleWriter(path)
         except BeingWrittenError:
             if waiting is None:
-                # It never runs: it is what a display follows, and what ends the wait.
+                # It never runs; a display follows it, and it can end the wait.
                 waiting = Pipeline([Source("another run", ())])
                 if on_start is not None:
                     doubts = ("another run is already looking for its people; waiting for it",)
@@ -126,7 +126,7 @@ def _open_writer(path: Path, on_start: Callable[[Started], object] | None) -> Pe
             continue
         if waiting is None or _written_at(path) == before:
             return writer
-        with writer:  # what the other wrote stays
+        with writer:  # the other run's result stays
             return None
 
 
@@ -146,7 +146,7 @@ def _look(
     fetch_progress: FetchProgress | None,
     on_start: Callable[[Started], object] | None,
 ) -> PeopleTable:
-    """Scan a video with settings for it, and write who is in it."""
+    """Scan a video with these settings, and write its people."""
     wanted = quick.settings.video
     with (
         FaceNetworks(store, fetch_progress) as faces,
@@ -223,7 +223,7 @@ def _look(
 
 
 def _pixel_aspect(info: VideoInfo, vr: VrDescription) -> float:
-    """Width over height of an eye's pixel, upright, as it is shown; one through a lens is mapped as its lens says."""
+    """Displayed width over height of an eye's pixel, upright; through a lens, as its projection says."""
     aspect = 1 / info.pixel_aspect if info.rotation_degrees in (90, 270) else info.pixel_aspect
     if vr.is_half and vr.projection is Projection.FLAT:
         aspect *= 2 if vr.layout is StereoLayout.SIDE_BY_SIDE else 0.5
@@ -231,7 +231,7 @@ def _pixel_aspect(info: VideoInfo, vr: VrDescription) -> float:
 
 
 def _open_follower(device: Device) -> AbstractContextManager[FilmFollower | FollowingProcess]:
-    """Open the follower; for a GPU in its own process, unless this one, as of a pool, may not start any."""
+    """Open the follower; for a GPU in its own process, unless this process may not start any, as in a pool."""
     if device.kind == "cpu" or current_process().daemon:
         return nullcontext(FilmFollower())
     return FollowingProcess()
@@ -243,7 +243,7 @@ class _Watching:
     def __init__(self, inner: Estimator, shown: NetworkInput) -> None:
         self._inner, self._shown = inner, shown
         self.seen: dict[int, tuple[int, FloatMap, FloatMap, bool]] = {}
-        """For a frame's number: pts, pictures [E, 3, h, w], mattes [E, h, w], and whether a shot begins."""
+        """By frame number: pts, pictures [E, 3, h, w], mattes [E, h, w], and whether a shot begins."""
 
     def estimate(self, batch: Batch) -> list[MatteEstimate]:
         """The inner estimator's mattes."""
@@ -275,7 +275,7 @@ class BestPictures:
         """Keep a picture.
 
         Args:
-            sighting: Where somebody is seen.
+            sighting: The person's place in the frame.
             eye: The frame, uint8 [H, W, 3].
         """
         height, width = eye.shape[:2]
@@ -291,7 +291,7 @@ class BestPictures:
         self._tracks[sighting.track] = sighting.worth, small
 
     def end_shot(self, named: Mapping[int, int]) -> None:
-        """Give the pictures of a shot's tracks to people: for a track's number, ``named`` has the person's."""
+        """Give the pictures of a shot's tracks to people; ``named`` has the person's number for each track's."""
         for track, picture in self._tracks.items():
             if track in named:
                 person = named[track]
@@ -299,7 +299,7 @@ class BestPictures:
         self._tracks.clear()
 
     def pngs(self) -> dict[int, bytes]:
-        """A PNG, 192 pixels high, by each person's number."""
+        """A PNG, 192 pixels high, for each person's number."""
         pictures = {}
         for number, (_, rgb) in sorted(self._people.items()):
             encoded, content = cv2.imencode(".png", cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR))

@@ -30,7 +30,7 @@ _COLORS = (
 
 
 def lines_on(people: Sequence[Person]) -> list[str]:
-    """One line for each person: when they are seen, and how sure it is that it is always the same one."""
+    """One line per person: when they are visible, and the confidence that it is always the same person."""
     lines = []
     for person in people:
         times = ", ".join(f"{clock(one.begin_seconds)}-{clock(one.end_seconds)}" for one in person.seen[:6])
@@ -49,12 +49,12 @@ def write_sheet(table: PeopleTable, path: Path, *, people: Sequence[Person]) -> 
     """Draw the strip as a PNG.
 
     Args:
-        table: It has the pictures of people.
+        table: Table with the people's pictures.
         path: The PNG.
-        people: Who is shown: all of the table's, or those of a part.
+        people: The people to show: all of the table's, or those of a part.
 
     Raises:
-        OutputError: It cannot be written, or nobody was found.
+        OutputError: It cannot be written, or there are no people.
     """
     if not people:
         raise OutputError(f"{path}: nobody was found in {table.facts.video}; there is nothing to draw")

@@ -33,7 +33,7 @@ class MotionField:
         """Column and row of each cell, float32 [h, w, 2]."""
 
     def place(self, picture: Picture, other: Picture) -> FloatMap:
-        """The place of each cell in another picture: float32 [h, w, 2], x and y.
+        """The position of each cell in another picture: float32 [h, w, 2], x and y.
 
         Args:
             picture: uint8 [h, w].
@@ -48,12 +48,12 @@ class MotionField:
     def carried(
         mask: npt.NDArray[Any], place: FloatMap, *, by: Literal["linear", "nearest"] = "linear"
     ) -> Any:
-        """A mask of the other picture, moved to this one.
+        """Move a mask of the other picture to this one.
 
         Args:
             mask: float32 or uint8 [h, w].
-            place: As ``place`` gives it.
-            by: How values between cells are read; labels are read ``nearest``.
+            place: Positions from ``place``.
+            by: How values between cells are read; use ``nearest`` for labels.
         """
         how = cv2.INTER_LINEAR if by == "linear" else cv2.INTER_NEAREST
         remap: Any = cv2.remap  # its stubs do not know that the second map may be None
@@ -61,7 +61,7 @@ class MotionField:
 
 
 _SIDE: Final = 160
-"""Cells along the longest side, at most."""
+"""Maximum number of cells along the longest side."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,23 +71,23 @@ class SmallFrame:
     pts: int
     """Its time stamp."""
     starts_shot: bool
-    """True if a shot begins with it."""
+    """True if it begins a shot."""
     rgb: Picture
     """The first eye on the grid, uint8 [h, w, 3]."""
     alpha: FloatMap
     """Its matte, float32 [h, w], 0..1."""
     codes: Codes
-    """Its colours, int16 [h, w], as ``color_codes`` gives them."""
+    """Its colours, int16 [h, w], from ``color_codes``."""
     before: FloatMap | None
-    """Place of each cell in the previous frame, float32 [h, w, 2], x and y; None where a shot begins."""
+    """Position of each cell in the previous frame, float32 [h, w, 2], x and y; None at the start of a shot."""
     other: FloatMap | None
-    """Place of each cell of the other eye in the first one, float32 [h, w, 2]; None for a video of one eye."""
+    """Position of each cell of the other eye in the first one, float32 [h, w, 2]; None for a video of one eye."""
     pixels_a_cell: float
-    """Rows of the network's picture for each row of the grid."""
+    """Rows of the network's picture per row of the grid."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes that wait for the next stage."""
+        """Number of bytes kept for the next stage."""
         arrays = self.rgb, self.alpha, self.codes, self.before, self.other
         return sum(array.nbytes for array in arrays if array is not None)
 
@@ -101,13 +101,13 @@ class SmallFrames:
         self._grey: Picture | None = None
 
     def next(self, pts: int, rgb: FloatMap, alpha: FloatMap, starts_shot: bool) -> tuple[SmallFrame, Picture]:
-        """The next frame, and its first eye as the network saw it, uint8 [H, W, 3].
+        """Make the next frame, and return it with its first eye as given to the network, uint8 [H, W, 3].
 
         Args:
             pts: Its time stamp.
             rgb: float32 [E, 3, H, W], 0..1; people are followed in the first eye.
             alpha: float32 [E, H, W], 0..1.
-            starts_shot: A shot begins.
+            starts_shot: True if a shot begins.
         """
         height, width = alpha.shape[1:]
         shrink = _shrink(height, width)

@@ -1,8 +1,8 @@
 """Refines the line between two people by the colours of the picture, finer than the grid of cells.
 
-Beside the line between who is kept and who is left out, each sample's share is where its colour lies between the mean
-colours of both near by: 1 at the kept one's, 0 at the other's. Where both look alike, or one of them is not near, it
-stays what the cells say.
+Beside the line between kept people and others, a sample's share is determined by its colour's position between the
+mean colours of both nearby: 1 at the kept person's, 0 at the other's. If both look alike, or one of them is not near,
+the cells' share stays.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ import numpy.typing as npt
 FloatMap = npt.NDArray[np.float32]
 
 _REACH, _FADE = 2.0, 0.67
-"""Cells beside the line within which colours count, and over which that ends. All of this was chosen on clips of
-``benchmarks/people.py`` with the seeds 503 and 601 to 603: of the kept one 8.2 % were missing where people cross in
-place of 9.0 %, while .33 % of the other showed in place of .28 %, and 2.7 % at worst, as before."""
+"""Distance from the line, in cells, within which colours count, and the distance over which their effect fades. All
+these values were chosen on clips of ``benchmarks/people.py`` with seeds 503 and 601 to 603: where people cross, 8.2 %
+of the kept person were missing instead of 9.0 %; 0.33 % of the other showed instead of 0.28 %, and 2.7 % at worst, as
+before."""
 _CORE = 0.83
-"""Distance from the line, in cells, from which on cells are surely one person's, and their colours are averaged."""
+"""Distance from the line, in cells, beyond which cells certainly belong to one person, so that their colours are
+averaged."""
 _NEAR = 1.33
 """Standard deviation of the averaging window, in cells."""
 _SOFTNESS = 0.6
@@ -28,24 +30,24 @@ _SOFTNESS = 0.6
 _ALIKE = 0.12
 """Distance of two colours, each channel 0..1, at which their weight is one half."""
 _LEAST_SEEN = np.float32(0.02)
-"""Share of a window that somebody must fill for their colour to count half."""
+"""Share of a window that a person must fill for their colour to count half."""
 _MATTED = 0.02
-"""Minimum alpha at which there is something to share."""
+"""Minimum alpha for a share to matter."""
 _WINDOW = 4.0
 """Reach of a window, in standard deviations."""
 
 
 def shares_by_color(rgb: FloatMap, share: FloatMap, alpha: FloatMap, *, cell: float) -> FloatMap:
-    """Shares of one picture, made finer beside the line where they pass one half.
+    """Refine the shares of one picture beside the line where they pass one half.
 
     Args:
         rgb: float32 [h, w, 3], 0..1.
-        share: What the cells say, float32 [h, w], 0..1.
+        share: The cells' shares, float32 [h, w], 0..1.
         alpha: Everybody's matte, float32 [h, w], 0..1.
         cell: Samples along a side of a cell.
 
     Returns:
-        float32 [h, w], 0..1; ``share`` itself where nobody touches.
+        float32 [h, w], 0..1; ``share`` itself where no people touch.
     """
     own = (share > 0.5).astype(np.uint8)
     if own.all() or not own.any():
@@ -78,7 +80,7 @@ def shares_by_color(rgb: FloatMap, share: FloatMap, alpha: FloatMap, *, cell: fl
 
 
 def _mean_near(colors: FloatMap, weights: FloatMap, cell: float) -> tuple[FloatMap, FloatMap]:
-    """The mean colour around each sample, float32 [h, w, 3], and how much of its window counted, [h, w]."""
+    """The mean colour around each sample, float32 [h, w, 3], and the share of its window that counted, [h, w]."""
     weighted = np.dstack([colors * weights[..., None], weights])
     total: Any = cv2.GaussianBlur(weighted, (0, 0), _NEAR * cell)
     return total[..., :3] / (total[..., 3:] + np.float32(1e-4)), total[..., 3]

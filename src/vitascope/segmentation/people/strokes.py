@@ -1,6 +1,6 @@
 """Brush strokes as layers, carried along by the motion of the video, forwards and backwards.
 
-A stroke applies until the shot ends, until half-way to the next stroke of the shot, and at most for ten seconds.
+A stroke applies until the end of the shot, or half-way to the next stroke in it, and for at most ten seconds.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ _MOST_SECONDS = 10.0
 _MOST_REMEMBERED: Final = 256
 """Maximum number of carried strokes in memory, counting those of a frame as one; each takes about 100 kB."""
 _WORTH_SEEKING_SECONDS = 2.0
-"""Minimum gap that is skipped by seeking: opening a video takes about as long as reading so much of it."""
+"""Minimum gap that is skipped by seeking: opening a video takes about as long as reading this much of it."""
 _NEARBY_SECONDS = 0.2
-"""Seconds read around a time, so that they contain a frame at five frames per second and more."""
+"""Seconds read around a time, enough to contain a frame at five frames per second or more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stroked:
-    """What a stroke covers, frame by frame."""
+    """The area of a stroke, frame by frame."""
 
     pts: tuple[int, ...]
     masks: tuple[bytes, ...]
-    """zlib of each frame's uint8 [E, rows, columns]."""
+    """Each frame's uint8 [E, rows, columns], compressed with zlib."""
     shape: tuple[int, int, int]
     adds: bool
 
     def at(self, pts: int) -> FloatMap | None:
-        """float32 [E, rows, columns], 0..1, at a time; None where the stroke does not act."""
+        """float32 [E, rows, columns], 0..1, at a time; None if the stroke does not apply."""
         if not self.pts or not self.pts[0] <= pts <= self.pts[-1]:
             return None
         packed = self.masks[bisect_right(self.pts, pts) - 1]
@@ -64,25 +64,25 @@ class Stroked:
 
 
 class StrokeLayer:
-    """Adds or removes what strokes cover.
+    """Adds or removes the area of strokes.
 
     Args:
-        strokes: In the order of the hints: a later one wins.
+        strokes: Strokes in the order of the hints; later ones override earlier ones.
     """
 
     def __init__(self, strokes: Sequence[Stroked]) -> None:
         self._strokes = strokes
-        # pts of the first and the last frame of each: with 100,000 strokes most frames have a few of them.
+        # First and last pts of each: with 100,000 strokes, most frames have only a few of them.
         self._spans = np.array(
             [(one.pts[0], one.pts[-1]) if one.pts else (1, 0) for one in strokes], np.int64
         )
 
     def share_at(self, frame: Frame, _: int | None = None) -> FloatMap | None:
-        """As ``Layer``."""
+        """See ``Layer``."""
         return self._maps(frame)[0]
 
     def added_at(self, frame: Frame) -> FloatMap | None:
-        """As ``Layer``."""
+        """See ``Layer``."""
         return self._maps(frame)[1]
 
     def _maps(self, frame: Frame) -> tuple[FloatMap | None, FloatMap | None]:
@@ -116,17 +116,17 @@ def carried_strokes(
     """Carry strokes through the frames around them.
 
     Args:
-        video: The film.
-        painted: All strokes of the film, as ``Hints.painted``.
-        table: Where its shots begin and end.
-        regions: Where each eye lies in a frame.
-        rotation_degrees: Clockwise turn that makes the picture upright.
-        eyes: Which eye each region is.
-        moment: Only this time is asked for, in seconds: strokes are carried no further, others are left out.
-        span: Only this part is asked for, in seconds: others are left out.
+        video: The video.
+        painted: All strokes of the video, from ``Hints.painted``.
+        table: Boundaries of its shots.
+        regions: Each eye's region in a frame.
+        rotation_degrees: Clockwise rotation that makes the picture upright.
+        eyes: The eye of each region.
+        moment: The only time needed, in seconds; strokes are carried no further, and others are left out.
+        span: The only part needed, in seconds; others are left out.
 
     Raises:
-        InputError: The film cannot be read.
+        InputError: The video cannot be read.
     """
     wanted: list[tuple[tuple[Mark, ...], _Stretch]] = []
     firsts = [group[0] for group in painted]
@@ -136,17 +136,17 @@ def carried_strokes(
         if moment is not None:
             if not bounds[0] - _NEARBY_SECONDS <= moment <= bounds[1] + _NEARBY_SECONDS:
                 continue
-            # By whole seconds: whoever looks at frame after frame need not carry the stroke for each.
+            # By whole seconds, so that looking at frame after frame need not carry the stroke anew for each.
             way, at = moment - group[0].at, group[0].at
             first, last = at + min(math.floor(way), 0), at + max(math.ceil(way), 0)
             bounds = max(bounds[0], first - _NEARBY_SECONDS), min(bounds[1], last + _NEARBY_SECONDS)
         wanted.append((group, _Stretch(video, table.facts.fingerprint, *bounds)))
     carried: dict[int, tuple[Stroked, ...]] = {}
     with _Pictures(video, tuple(regions), rotation_degrees) as pictures:
-        # In the order of the film: its pictures are read once.
+        # In the order of the video, so that its pictures are read once.
         for place in sorted(range(len(wanted)), key=lambda place: wanted[place][1]):
             group, stretch = wanted[place]
-            # With the last of them an earlier state of a frame is found, too, as undo asks for it.
+            # With the last one in the key, an earlier state of a frame is found too, as undo needs it.
             key = (stretch, tuple(regions), rotation_degrees, eyes, group[0].at, len(group), group[-1])
             if (known := _recall(key, group)) is None:
                 at = group[0].at
@@ -161,8 +161,8 @@ def stroke_bounds(marks: Sequence[Mark], table: PeopleTable) -> Iterator[tuple[f
     """Begin and end of each stroke's effect, in seconds, in their order.
 
     Args:
-        marks: All strokes of the film: neighbours end one another.
-        table: Where its shots begin and end.
+        marks: All strokes of the video; neighbours limit each other.
+        table: Boundaries of its shots.
     """
     times = sorted({mark.at for mark in marks})
     free = {}
@@ -180,7 +180,7 @@ def stroke_bounds(marks: Sequence[Mark], table: PeopleTable) -> Iterator[tuple[f
 
 
 class _Stretch(NamedTuple):
-    """A part of a film, as it is now."""
+    """A part of a video in its current state."""
 
     video: Path
     fingerprint: str
@@ -196,7 +196,7 @@ _remembering = threading.Lock()
 def _recall(key: tuple[object, ...], painted: tuple[Mark, ...]) -> tuple[Stroked, ...] | None:
     with _remembering:
         known = _remembered.get(key)
-        # Marks that stayed are the same ones, which is soon seen; to hash thousands of them is not soon done.
+        # Unchanged marks are identical objects, which is fast to compare; hashing thousands of them is slow.
         if known is None or known[0] != painted:
             return None
         _remembered.move_to_end(key)
@@ -211,12 +211,12 @@ def _remember(key: tuple[object, ...], painted: tuple[Mark, ...], carried: tuple
 
 
 class _Pictures(Closing):
-    """Small grey pictures of a film, read in its order: those of stretches that overlap are read once.
+    """Small grey pictures of a video, read in order, so that overlapping parts are read once.
 
     Args:
-        video: The film.
-        regions: Where each eye lies in a frame.
-        rotation: Clockwise turn that makes the picture upright.
+        video: The video.
+        regions: Each eye's region in a frame.
+        rotation: Clockwise rotation that makes the picture upright.
     """
 
     def __init__(self, video: Path, regions: tuple[Region, ...], rotation: Rotation) -> None:
@@ -228,21 +228,21 @@ class _Pictures(Closing):
         self._frames: Iterator[Frame] | None = None
         self._origin_pts = 0
         self._read: deque[tuple[float, int, Grey]] = deque()
-        """Seconds, pts and picture of each frame that may be asked for again."""
+        """Seconds, pts and picture of each frame that may be needed again."""
 
     def close(self) -> None:
-        """Close the film."""
+        """Close the video."""
         self._opened.close()
 
     def between(
         self, begin_seconds: float, end_seconds: float, at_seconds: float
     ) -> tuple[list[int], list[Grey]]:
-        """Time stamps and pictures [E, rows, columns] of a stretch, which begins no earlier than the one before.
+        """Pts and pictures [E, rows, columns] of a part, which must not begin before the previous one.
 
-        Of one that is too short to hold a frame it is the one that is shown at a time in it.
+        If it is too short to contain a frame, the result is the frame shown at ``at_seconds``.
 
         Raises:
-            InputError: The film cannot be read.
+            InputError: The video cannot be read.
         """
         read_to = self._read[-1][0] if self._read else -math.inf
         if self._frames is None or begin_seconds > read_to + _WORTH_SEEKING_SECONDS:
@@ -276,14 +276,14 @@ class _Pictures(Closing):
 def _carried(
     pts: Sequence[int], greys: Sequence[Grey], painted: Sequence[Mark], at_pts: int, eyes: tuple[Eye, Eye]
 ) -> tuple[Stroked, ...]:
-    """Strokes of one frame, carried through the frames around it: what they take away, and what they add.
+    """Carry the strokes of one frame through the frames around it; returns what they remove and what they add.
 
     Args:
-        pts: Of the frames.
+        pts: The frames' pts.
         greys: Their pictures, uint8 [E, rows, columns].
-        painted: The strokes, of one eye or both, in their order: a later one wins.
-        at_pts: When they were painted.
-        eyes: Which eye each of the pictures is.
+        painted: The strokes, for one eye or both, in order; later ones override earlier ones.
+        at_pts: Pts of the frame on which they were painted.
+        eyes: The eye of each picture.
     """
     if not pts:
         return ()
@@ -294,7 +294,7 @@ def _carried(
         if drawn is None:
             continue
         begin = [drawn if eye in (name, "both") else np.zeros_like(drawn) for name in eyes[:count]]
-        if count == 2 and eye == "both":  # they were painted in the first eye's picture
+        if count == 2 and eye == "both":  # painted in the first eye's picture
             begin[1] = motion.carried(drawn, motion.place(greys[at][1], greys[at][0]))
         masks = {at: np.stack(begin)}
         for way in (1, -1):
@@ -316,20 +316,20 @@ def _carried(
 
 
 def _drawn(painted: Sequence[Mark], size: tuple[int, int]) -> tuple[FloatMap | None, FloatMap | None]:
-    """What strokes take away and what they add as they were painted, float32 [rows, columns], 0..1; None for nothing.
+    """Draw what strokes remove and add, as painted, float32 [rows, columns], 0..1; None for nothing.
 
-    They are painted over one another, as a painter would: a later one covers earlier ones.
+    Later strokes cover earlier ones, as in painting.
     """
     fine = 4
     canvas = np.zeros((size[0] * fine, size[1] * fine), np.uint8)
     removes, adds = 1, 2
-    # A dot is a line that ends where it begins: lines have round ends.
+    # A dot is a line that ends where it begins; lines have round ends.
     lines = [mark.stroke if len(mark.stroke) > 1 else mark.stroke * 2 for mark in painted if mark.stroke]
     shares = np.array(list(chain.from_iterable(lines)))
     points = np.rint(shares * (canvas.shape[1], canvas.shape[0])).astype(np.int32)
     ends = np.cumsum([len(line) for line in lines])
     split = iter(np.split(points, ends[:-1]))
-    # All that one brush paints in one go is one call, which holds up nobody else.
+    # Consecutive strokes of one brush are drawn in one call, which does not block other threads.
     for (radius, do), run in groupby(painted, attrgetter("radius", "do")):
         cv2.polylines(
             canvas,
@@ -351,6 +351,6 @@ def _drawn(painted: Sequence[Mark], size: tuple[int, int]) -> tuple[FloatMap | N
 
 
 def _sharp(mask: FloatMap) -> FloatMap:
-    """As it was before it was read between cells: being carried would blur it away."""
+    """Sharpen a mask blurred by interpolation, which would otherwise fade while it is carried."""
     sharp: FloatMap = np.clip(0.5 + 1.2 * (mask - 0.5), 0, 1).astype(np.float32)
     return sharp

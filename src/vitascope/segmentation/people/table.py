@@ -1,9 +1,9 @@
 """The result of a scan as a small file: when each person is visible, and the owner of each cell in each frame.
 
-A zip archive: ``people.json`` says who there is; ``labels/N.npy`` holds the labels of some hundred frames, uint8
-[frames, eyes, rows, columns], numbers of tracks within a shot, which the JSON gives the numbers of people; and
-``faces/N.png`` shows each person. One piece of labels and a few looks are in memory at a time, however long
-the video.
+It is a zip archive: ``people.json`` lists the people; ``labels/N.npy`` has the labels of about a hundred frames,
+uint8 [frames, eyes, rows, columns], which are track numbers within a shot that the JSON maps to people; and
+``faces/N.png`` shows each person. One piece of labels and a few looks are in memory at a time, however long the
+video.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ from vitascope.segmentation.people.identities import Presence
 _FORMAT = 1
 _PIECE_FRAMES = 128
 _READ_AROUND = 3
-"""Frames that were looked at before and after a part of a video, and are read for its frames: the nearest ones, those
-beside them, and behind a cut those after it."""
+"""Scanned frames before and after a part of a video that are read for its frames: the nearest ones, their neighbours,
+and after a cut those behind it."""
 _ARCHIVE_ERRORS = (OSError, zipfile.BadZipFile, KeyError, ValueError, EOFError)
 
 FAR_CELLS = np.float32(8)
-"""Distance in cells beyond which it no longer matters how far away a person is."""
+"""Distance in cells beyond which a person's distance no longer matters."""
 _LOOKS_KEPT = 16
-"""Number of looks kept in memory, as several frames around them need each."""
+"""Number of looks kept in memory, since several frames around them use each."""
 
 Labels = npt.NDArray[np.uint8]
 _Place = tuple[int, int]
-"""A scanned frame: the number of its piece, and its index in it."""
+"""A scanned frame: the index of its piece, and its index in the piece."""
 
 
 class Look:
     """A scanned frame, with the owner of each cell.
 
     Args:
-        labels: People's numbers, uint8 [eyes, rows, columns]; 0 is nobody's.
+        labels: People's numbers, uint8 [eyes, rows, columns]; 0 is nobody.
     """
 
     def __init__(self, labels: Labels) -> None:
@@ -74,7 +74,7 @@ class Look:
     def depth(self, number: int) -> npt.NDArray[np.float32]:
         """Depth of each cell inside a person: float32 [eyes, rows, columns], in cells, negative outside.
 
-        At most ``FAR_CELLS``, either way; it is computed once, and must not be changed.
+        It is limited to ``FAR_CELLS`` either way, computed once, and must not be changed.
         """
         if number not in self._depths:
             depth = np.empty(self.labels.shape, np.float32)
@@ -96,7 +96,7 @@ class Seen(_Frozen):
     begin_seconds: float
     end_seconds: float
     sure: float
-    """0 to 1."""
+    """Confidence, 0 to 1."""
 
 
 class Person(_Frozen):
@@ -106,9 +106,9 @@ class Person(_Frozen):
     """1 and up, by order of appearance, from left to right."""
     seen: tuple[Seen, ...]
     largest: float
-    """The largest share of the picture that they covered."""
+    """Largest share of the picture that they covered."""
     low: float
-    """Share of their frames in which they lie at the bottom of the picture."""
+    """Share of their frames in which they are at the bottom of the picture."""
 
     @property
     def seconds(self) -> float:
@@ -136,7 +136,7 @@ class PeopleFacts(_Frozen):
     video: str
     """Name of the file."""
     fingerprint: str
-    """Tells the video from others, whatever its name."""
+    """Identifies the video, whatever its name."""
     begin_seconds: float
     end_seconds: float | None
     """End of the scanned part, in seconds; None is the video's end."""
@@ -153,7 +153,7 @@ class PeopleFacts(_Frozen):
 
 
 class PeopleWriter:
-    """Writes the file of a video while it is scanned. A context manager: left without ``finish`` nothing is there.
+    """Writes a video's people file during the scan. A context manager; left without ``finish``, it leaves no file.
 
     Args:
         path: The file.
@@ -172,18 +172,18 @@ class PeopleWriter:
         self._done = False
 
     def __enter__(self) -> Self:
-        """Use as a context manager."""
+        """Enter the context."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Discard what was not finished."""
+        """Discard an unfinished file."""
         if not self._done:
-            with suppress(OSError):  # it would be completed, on a disk that may be full, to be removed
+            with suppress(OSError):  # the file would be completed, perhaps on a full disk, only to be deleted
                 self._archive.close()
             self._partial.discard()
 
     def add(self, pts: int, labels: Labels) -> None:
-        """The next frame of the shot: uint8 [eyes, rows, columns] of track numbers."""
+        """Add the next frame of the shot: uint8 [eyes, rows, columns] of track numbers."""
         self._pts.append(pts)
         self._labels.append(labels)
         if len(self._pts) >= _PIECE_FRAMES:
@@ -193,7 +193,7 @@ class PeopleWriter:
         """End the shot.
 
         Args:
-            people: The person of each track; tracks that are left out are nobody.
+            people: The person of each track; tracks left out are nobody.
         """
         self._flush()
         self._shots.append(dict(people))
@@ -210,11 +210,11 @@ class PeopleWriter:
         """Write the list of people, and give the file its name.
 
         Args:
-            presences: Of everybody, in the order of shots.
-            faces: A PNG of each person.
-            time_base: Seconds of a tick, as a fraction.
+            presences: Everybody's, in the order of shots.
+            faces: A PNG for each person.
+            time_base: Seconds per tick, as a fraction.
             origin_pts: pts of the video's first picture.
-            **facts: What else ``PeopleFacts`` holds.
+            **facts: Further fields of ``PeopleFacts``.
         """
         tick = time_base[0] / time_base[1]
         people = []
@@ -271,7 +271,7 @@ class PeopleTable:
         path: The file.
 
     Raises:
-        InputError: It is damaged, or of another version.
+        InputError: It is damaged, or has another version.
     """
 
     def __init__(self, path: Path) -> None:
@@ -290,15 +290,15 @@ class PeopleTable:
 
     @property
     def people(self) -> tuple[Person, ...]:
-        """Everybody, by number."""
+        """All people, by number."""
         return self.facts.people
 
     def seen_between(self, begin_seconds: float, end_seconds: float | None) -> tuple[Person, ...]:
-        """Who is seen in a part of the video, and when in it; everybody keeps their number.
+        """List the people visible in a part of the video, with their times in it; everybody keeps their number.
 
         Args:
-            begin_seconds: Of the part.
-            end_seconds: Of the part; None is the video's end.
+            begin_seconds: Begin of the part.
+            end_seconds: End of the part; None is the video's end.
         """
         end = inf if end_seconds is None else end_seconds
         found = []
@@ -324,12 +324,12 @@ class PeopleTable:
             return archive.read(name) if name in archive.namelist() else None
 
     def pts_at(self, seconds: float) -> int:
-        """The time stamp of a time from the video's beginning."""
+        """The pts of a time since the video's beginning."""
         numerator, denominator = self.facts.time_base
         return self.facts.origin_pts + round(seconds * denominator / numerator)
 
     def seconds_at(self, pts: int) -> float:
-        """The time from the video's beginning of a time stamp."""
+        """The time since the video's beginning of a pts."""
         numerator, denominator = self.facts.time_base
         return (pts - self.facts.origin_pts) * numerator / denominator
 
@@ -343,11 +343,11 @@ class PeopleTable:
     def labels_at(self, pts: int, *, since: int | None = None) -> Labels | None:
         """The owner of each cell at a time: uint8 [eyes, rows, columns] of numbers of people, 0 for nobody.
 
-        Those of the frame that was looked at nearest to that time in the same shot; None where nothing was looked at.
+        They come from the nearest scanned frame in the same shot; None if there is none.
 
         Args:
             pts: The time.
-            since: When the shot began, for one whose first frame was not looked at; frames before it do not count.
+            since: Start of the shot, if its first frame was not scanned; frames before it do not count.
         """
         nearest = self._nearest(pts, since)
         return None if nearest is None else self._piece(nearest[0])[nearest[1]]
@@ -360,8 +360,7 @@ class PeopleTable:
             since: As for ``labels_at``.
 
         Returns:
-            How much each counts, by how near it is; one, or two whose shares add up to one; nothing where nothing was
-            looked at.
+            One look, or two, with their weights by nearness, which add up to one; empty if nothing was scanned.
         """
         nearest = self._nearest(pts, since)
         if nearest is None:
@@ -386,7 +385,7 @@ class PeopleTable:
             since: As for ``labels_at``.
 
         Returns:
-            For each of the two, as of ``looks_around``; none, one or two.
+            For each of the two, looks as in ``looks_around``; none, one or two.
         """
         nearest = self._nearest(pts, since)
         if nearest is None:
@@ -397,7 +396,7 @@ class PeopleTable:
             if place is None:
                 continue
             there = pts + self._time(place) - self._time(nearest)
-            if (behind := self._next(place, step)) is not None:  # looks may come closer together there
+            if (behind := self._next(place, step)) is not None:  # looks may be closer together there
                 there = min(step * there, step * self._time(behind)) * step
             found = self._nearest(there, since)
             if found is not None and self._shot(found) == self._shot(nearest):
@@ -405,13 +404,13 @@ class PeopleTable:
         return beside
 
     def labels_between(self, begin: int, end: int) -> Iterator[tuple[int, Labels]]:
-        """Pts and labels of all that is read for the frames of a part of the video.
+        """Pts and labels of all looks read for the frames of a part of the video.
 
-        That is, by ``labels_at``, ``looks_around`` and ``looks_beside``.
+        This covers ``labels_at``, ``looks_around`` and ``looks_beside``.
 
         Args:
-            begin: pts of its first frame.
-            end: pts that its frames come before.
+            begin: Pts of its first frame.
+            end: Pts before which its frames end.
         """
         places = [
             (pts, at, frame)
@@ -437,7 +436,7 @@ class PeopleTable:
             return self._looks[place]
 
     def _next(self, place: _Place, step: int) -> _Place | None:
-        """The look after (1) or before (-1) another of the same shot; None at its end or beginning."""
+        """The look after (1) or before (-1) another in the same shot; None at its ends."""
         at, frame = place[0], place[1] + step
         if not 0 <= frame < len(self.facts.pieces[at].pts):
             at += step
@@ -447,7 +446,7 @@ class PeopleTable:
         return at, frame
 
     def _nearest(self, pts: int, since: int | None) -> _Place | None:
-        """The piece and the frame in it that was looked at nearest to a time."""
+        """The piece, and the index in it, of the scanned frame nearest to a time."""
         pieces = self.facts.pieces
         if not pieces:
             return None
@@ -467,7 +466,7 @@ class PeopleTable:
             return self._opened(at)
 
     def _opened(self, at: int) -> Labels:
-        """Read a piece; the caller holds the lock."""
+        """Read a piece; the caller must hold the lock."""
         if self._open is None or self._open[0] != at:
             self._open = at, self._read(at)
         return self._open[1]
@@ -503,7 +502,7 @@ def known_people(video: Path, wanted: VideoSettings) -> PeopleTable | None:
     """The result of an earlier scan of the whole video, or of this part; None if there is none.
 
     Raises:
-        InputError: The video cannot be read, or what was kept of it is damaged.
+        InputError: The video cannot be read, or its stored scan is damaged.
     """
     whole = wanted.model_copy(update={"start_seconds": 0.0, "end_seconds": None})
     for stretch in (whole, wanted):

@@ -1,7 +1,7 @@
-"""Makes stretches on a Ray cluster: one actor for each GPU, or for every few cores, with its network open.
+"""Makes stretches on a Ray cluster: one actor with an open network for each GPU, or for every few cores.
 
-Ray starts actors where there is room, notices when one or its machine is lost, and carries orders and answers. The
-stretches themselves go through a folder that all machines see.
+Ray starts actors where there is room, notices when an actor or its machine is lost, and transports orders and
+answers. The stretches themselves go through a folder that all machines share.
 """
 
 from __future__ import annotations
@@ -60,28 +60,28 @@ from vitascope.segmentation.report import SegmentReport
 _log = logging.getLogger(__name__)
 
 CLUSTER_NAMESPACE: Final = "vitascope"
-"""Where Ray keeps the names of those who make stretches."""
+"""Ray namespace of the makers' names."""
 _TOKEN: Final = (
     "print it there with: ray get-auth-token, and set it here: RAY_AUTH_MODE=token RAY_AUTH_TOKEN=..."
 )
 _POLL_SECONDS, _ANSWER_SECONDS = 0.5, 5.0
 _MOST_SECONDS_TO_A_GPU = 120.0
-"""Until somebody has its GPU: a process starts within half a minute on a busy machine, and other runs may hold GPUs."""
+"""Longest wait for a GPU. A process starts within half a minute on a busy machine, but other runs may hold the GPUs."""
 _LONG_SECONDS = 20.0
-"""After which a user is told what a run waits for: longer than a process takes to start."""
+"""Time after which the user is told what a run waits for; a process normally starts sooner."""
 _GPU_PARTS: Final = 10_000
-"""Ray counts in ten thousandths of a GPU."""
+"""Ray counts GPUs in ten-thousandths."""
 _SAME_MEMORY = 0.1
-"""The share by which the driver, which counts what it keeps for itself, and CUDA may differ in what a GPU has. Of a GPU
-that is cut into slices the driver tells the whole."""
+"""Tolerance, as a share, between the driver's and CUDA's figure for a GPU's memory: only the driver counts what it
+reserves. For a slice of a GPU, the driver gives the whole."""
 _SECONDS_A_QUESTION = 0.02
-"""Between two questions how far somebody is, of all that are asked: so they take the run a tenth of a core at most."""
+"""Time between progress queries, per maker, so that all together cost the run at most a tenth of a core."""
 _MOST_CLOCK_SECONDS = 60.0
-"""Between two clocks. Nothing here compares times of two machines, but stores refuse requests that are signed with a
-time that is minutes off (S3: 15)."""
+"""Tolerated difference between two clocks. No times of two machines are compared here, but object stores refuse
+requests signed with a time that is minutes off (S3: 15)."""
 _SAME_EVERYWHERE = ("vitascope", "av", "numpy", "onnxruntime")
-"""Packages that orders are read, and videos decoded, computed and encoded with. ONNX Runtime's has another name where
-it is built for GPUs; its versions are the same."""
+"""Packages that must have the same version on all machines, because orders, decoding, inference and encoding depend
+on them. ONNX Runtime has another name when it is built for GPUs, with the same versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,21 +95,21 @@ class ClusterNode:
 
     @property
     def label(self) -> str:
-        """Its name in messages; several nodes may have the same address."""
+        """The node's name in messages; several nodes may share an address."""
         return f"node {self.address} ({self.node_id[:6]})"
 
 
 @contextmanager
 def cluster_at(address: str) -> Iterator[Any]:
-    """Ray, connected to a cluster; an existing connection is used and left open.
+    """Connect to a cluster through Ray; an existing connection is used and left open.
 
     Args:
         address: ``auto``, ``HOST:PORT`` or ``ray://HOST:PORT``.
 
     Raises:
         MissingDependencyError: Ray is not installed.
-        UsageError: It is no address.
-        WorkerError: No cluster is there, it runs other versions, or it wants a token that this machine lacks.
+        UsageError: The address is not valid.
+        WorkerError: No cluster answers, it runs other versions, or it needs a token that this machine lacks.
     """
     try:
         import ray
@@ -121,9 +121,9 @@ def cluster_at(address: str) -> Iterator[Any]:
     log = logging.getLogger("ray")
     level = log.level
     try:
-        log.setLevel(logging.CRITICAL)  # its notes are for those who start clusters
+        log.setLevel(logging.CRITICAL)  # its messages are for those who start clusters
         _reach(ray, address)
-        # Its client warns of what the error says.
+        # Ray's client warns about what the error says anyway.
         with warnings.catch_warnings(action="ignore", category=UserWarning):
             ray.init(
                 address=address,
@@ -137,17 +137,17 @@ def cluster_at(address: str) -> Iterator[Any]:
         if address.startswith("ray://"):
             how += f"; if it wants a token, {_TOKEN}"
         raise WorkerError(f"no Ray cluster at {address}; {how}") from error
-    except ImportError as error:  # of what ray:// needs
+    except ImportError as error:  # a package that ray:// needs
         raise MissingDependencyError(
             f"{address} needs Ray's client: pip install 'vitascope[cluster]'"
         ) from error
-    except RuntimeError as error:  # other versions of Ray or Python, in several lines
+    except RuntimeError as error:  # other versions of Ray or Python, reported in several lines
         raise WorkerError(
             f"the cluster at {address} cannot be used: {' '.join(str(error).split())}"
         ) from error
     finally:
         log.setLevel(level)
-    # Ray prints on stdout when a node is lost, which is for results; its only switch is the one of its debugger.
+    # Ray prints to stdout, which is for results, when a node is lost; only its debugger's switch turns that off.
     worker = ray._private.worker
     prints, worker._worker_logs_enabled = worker._worker_logs_enabled, False
     try:
@@ -158,12 +158,14 @@ def cluster_at(address: str) -> Iterator[Any]:
 
 
 def _reach(ray: Any, address: str) -> None:
-    """Ask whether a cluster answers, and takes this machine's token; Ray would try for minutes, and print every try.
+    """Check that a cluster answers and accepts this machine's token.
+
+    Ray itself would retry for minutes, and print each try.
 
     Raises:
-        ConnectionError: No cluster of this machine is known.
-        UsageError: It is no address.
-        WorkerError: Nobody listens, no cluster, or one that wants a token, and this machine has another or none.
+        ConnectionError: This machine has no record of a running cluster.
+        UsageError: The address is not valid.
+        WorkerError: Nothing listens there, it is not a cluster, or it needs a token that this machine does not have.
     """
     is_client = address.startswith("ray://")
     found = address.removeprefix("ray://")
@@ -180,7 +182,7 @@ def _reach(ray: Any, address: str) -> None:
     except (OSError, OverflowError) as error:
         raise WorkerError(nobody) from error
     if is_client:
-        return  # it asks by itself
+        return  # Ray checks these itself
     if address == "auto":
         _show_token()
     try:
@@ -195,8 +197,8 @@ def _reach(ray: Any, address: str) -> None:
 
 
 def _show_token() -> None:
-    """Let Ray take the token of this machine, if there is one, as ``ray.init`` would; for ``auto`` alone, as there."""
-    with suppress(ImportError):  # it has another place in this Ray, whose own tries will tell
+    """Set up Ray's token for this machine, if there is one, as ``ray.init`` does for ``auto``."""
+    with suppress(ImportError):  # this Ray keeps it elsewhere; connecting will report a wrong token
         from ray._private.authentication.authentication_token_setup import (
             maybe_enable_token_auth_if_token_available,
         )
@@ -223,23 +225,23 @@ def nodes_of(ray: Any) -> list[ClusterNode]:
 
 @dataclass(slots=True)
 class _Seat:
-    """Where somebody works."""
+    """A maker's place in the cluster."""
 
     node: ClusterNode
     label: str
     share: NodeShare
     actor: Any = None
     room_bytes: int | None = None
-    """Memory of its GPU that it may use."""
+    """GPU memory that it may use, in bytes."""
 
     @property
     def gpu_parts(self) -> int:
-        """What it takes of a GPU, as Ray counts; 0 on the CPU."""
+        """Its share of a GPU in Ray's units; 0 on the CPU."""
         return _GPU_PARTS // self.share.gpu_processes if self.share.gpu_processes else 0
 
 
 class ClusterMakers:
-    """``StretchMakers`` of a cluster, as many as its machines have room for.
+    """``StretchMakers`` on a cluster, as many as its machines have room for.
 
     Args:
         loaded: Settings of the run.
@@ -252,13 +254,13 @@ class ClusterMakers:
         self._ray: Any = None
         self._notes: list[str] = []
         self._odd_clocks: set[str] = set()
-        """Nodes of whose clocks the user was told."""
+        """IDs of nodes whose clocks a note mentions."""
         self._is_wait_told = False
         self._is_open = False
         self._changing = threading.Lock()
         self._seats: list[_Seat] = []
         self._gpus: dict[str, tuple[Gpu, ...]] = {}
-        """What each node's driver said of its GPUs before anybody of this run used them."""
+        """GPUs of each node, as its driver listed them before this run used any."""
 
     def __len__(self) -> int:
         return len(self._seats)
@@ -281,10 +283,9 @@ class ClusterMakers:
         """Let each maker open its network. Makers that fail are left out with a note, unless all fail.
 
         Raises:
-            VitascopeError: Nobody can; what the first one said.
-            DeviceError: GPUs are asked for, and no machine has one.
-            WorkerError: There is no cluster; or its machines have other versions, or networks or engines that answer
-                otherwise.
+            VitascopeError: All failed; the error of the first.
+            DeviceError: GPUs were requested, and no machine has one.
+            WorkerError: There is no cluster; or its machines have other package versions, networks or engines.
         """
         with ExitStack() as stack:
             stack.callback(self.close)
@@ -297,14 +298,14 @@ class ClusterMakers:
             self._leave_out_other_versions()
             self._leave_out_small_gpus()
             facts = self._all_introduced()
-            stack.pop_all()  # it stays open
+            stack.pop_all()  # success: keep it open
         return facts
 
     def _leave_out_other_versions(self) -> None:
-        """Leave nodes out whose packages are others than this machine's: there, orders may not even be readable.
+        """Leave out nodes whose package versions differ from this machine's; they might not even read orders.
 
         Raises:
-            WorkerError: All are; what is said of the first.
+            WorkerError: All differ; the message is about the first.
         """
         versions_of = _versions_of()
         ours = versions_of(_SAME_EVERYWHERE)
@@ -314,7 +315,7 @@ class ClusterMakers:
             try:
                 other = _other_versions(self._get(seat, answer), ours)
                 why = None if other is None else f"{node.label} {other}"
-            except WorkerError as error:  # of the node, of which one GPU was named
+            except WorkerError as error:  # of the node, but it names one of its GPUs
                 why = one_line(error).replace(seat.label, node.label, 1)
             if why is not None:
                 left_out[node.node_id] = why
@@ -324,7 +325,7 @@ class ClusterMakers:
             raise WorkerError(next(iter(left_out.values())))
 
     def _asked_of_nodes(self, question: Callable[..., Any], *words: Any) -> list[tuple[_Seat, Any]]:
-        """Somebody of each node, and what the node answers to a question, which is on its way."""
+        """For each node, one of its makers and a reference to the node's pending answer to a question."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         one_of_each = {seat.node.node_id: seat for seat in self._seats}
@@ -342,12 +343,12 @@ class ClusterMakers:
         ]
 
     def _leave_out_small_gpus(self) -> None:
-        """Leave GPUs out, and nodes that have no other, whose memory no run fits: nobody is started there.
+        """Leave out GPUs with too little memory for any run, and nodes without others, before starting makers there.
 
-        What a node's driver does not tell is left to whoever is started on the GPU.
+        If a node's driver does not list a GPU, the maker started on it checks instead.
 
         Raises:
-            DeviceError: All are.
+            DeviceError: All are too small.
         """
         if all(not seat.share.gpu_processes for seat in self._seats):
             return
@@ -356,7 +357,7 @@ class ClusterMakers:
             node = seat.node
             if not seat.share.gpu_processes:
                 continue
-            with suppress(WorkerError):  # of a node that was lost meanwhile; who is started there says so
+            with suppress(WorkerError):  # the node was lost; starting a maker there reports it
                 self._gpus[node.node_id] = self._get(seat, answer)
             gpus = self._gpus.get(node.node_id, ())
             rooms: list[int | None] = [
@@ -384,13 +385,13 @@ class ClusterMakers:
             raise DeviceError(f"no GPU of the cluster at {self._address} is large enough: {self._notes[-1]}")
 
     def _placed(self, seats: Sequence[_Seat]) -> dict[int, VitascopeError]:
-        """Start somebody on each seat, on a GPU that has the memory for a run.
+        """Start a maker on each seat, on a GPU with enough memory for a run.
 
-        Those of whom most share a GPU need the largest, so they come first; then who shares with fewer may have the
-        GPUs on which they were not.
+        GPUs shared by the most makers must be the largest, so their makers come first. The others may then get the
+        GPUs that were left.
 
         Returns:
-            Why there is nobody, by the number of the seat among these.
+            The errors of makers that could not be started, by index into ``seats``.
         """
 
         def sharing(number: int) -> int:
@@ -402,10 +403,10 @@ class ClusterMakers:
         return failed
 
     def _placed_alike(self, seats: Mapping[int, _Seat]) -> dict[int, VitascopeError]:
-        """See ``_placed``; of seats whose GPUs are shared by as many.
+        """Place makers whose GPUs are shared by the same number; see ``_placed``.
 
-        Ray gives out GPUs of a node as if they were alike. Who got one that is too small keeps its part until all are
-        placed, so that Ray gives out what is left, as long as something is.
+        Ray treats all GPUs of a node as equal. A maker on a GPU that is too small keeps its share until all are
+        placed, so that Ray assigns the remaining ones, while there are any.
         """
         failed: dict[int, VitascopeError] = {}
         misplaced: list[_Seat] = []
@@ -434,14 +435,14 @@ class ClusterMakers:
         return failed
 
     def _at_work_on(self, node: ClusterNode, misplaced: Sequence[_Seat]) -> list[_Seat]:
-        """All of a node who hold a part of a GPU there, those too who were misplaced."""
+        """All makers that hold a part of a GPU on a node, including misplaced ones."""
         return [seat for seat in (*self._seats, *misplaced) if seat.node == node and seat.actor is not None]
 
     def _has_room(self, seat: _Seat, device: Device | Failed) -> bool:
-        """True where the GPU that somebody got has the memory for a run; its room is known then.
+        """True if a maker's GPU has enough memory for a run; sets its ``room_bytes``.
 
         Raises:
-            VitascopeError: It cannot use its GPU.
+            VitascopeError: The maker cannot use its GPU.
         """
         if isinstance(device, Failed):
             raise device.raised_in(seat.label)
@@ -463,7 +464,7 @@ class ClusterMakers:
         return DeviceError(f"{seat.label} has a GPU with {has} for it, and a run needs about {needs}")
 
     def _all_introduced(self) -> list[MakerFacts]:
-        """What each is that could be had; the others are left out."""
+        """Facts about each maker that could be opened; the others are left out."""
         opened: list[tuple[_Seat, MakerFacts]] = []
         failed = self._placed(self._seats)
         asked = [
@@ -528,18 +529,18 @@ class ClusterMakers:
                         "read from a folder that all nodes share"
                     )
         finally:
-            for left_over in folder.glob(f".{token}*.part"):  # the answers, too
+            for left_over in folder.glob(f".{token}*.part"):  # including the answers
                 left_over.unlink(missing_ok=True)
 
     def _ask_all(self, sign: Path, video: Path) -> list[tuple[_Seat, _Seen]]:
-        """What each sees, started anew if need be; who is lost is left out from now on.
+        """What each maker sees, restarting it if necessary; makers that are lost are left out from now on.
 
         Raises:
-            WorkerError: All are lost.
+            WorkerError: All makers are lost.
         """
         answered: dict[int, _Seen] = {}
         lost: dict[int, VitascopeError] = {}
-        for _ in range(2):  # a process that was lost is started anew, once
+        for _ in range(2):  # a lost process is restarted once
             asked: dict[int, tuple[float, Any]] = {}
             for number, seat in enumerate(self._seats):
                 if number not in answered:
@@ -564,7 +565,7 @@ class ClusterMakers:
         return seen
 
     def _compare_clocks(self, node: ClusterNode, asked_at: float, there: float) -> None:
-        """Note a clock that is off by more than a question and its answer, which has just come, explain."""
+        """Note a clock that is further off than the time since the question explains."""
         apart = max(there - time.time(), 0.0) or min(there - asked_at, 0.0)
         if abs(apart) > _MOST_CLOCK_SECONDS and node.node_id not in self._odd_clocks:
             self._odd_clocks.add(node.node_id)
@@ -575,7 +576,7 @@ class ClusterMakers:
             )
 
     def renew(self, number: int) -> None:
-        """See ``StretchMakers``. Ray notices a lost node after some seconds."""
+        """See ``StretchMakers``. Ray takes some seconds to notice a lost node."""
         seat = self._seats[number]
         if seat.actor is None:
             self._begin(seat)
@@ -596,7 +597,7 @@ class ClusterMakers:
         """See ``StretchMakers``."""
         actor = self._seats[number].actor
         if actor is not None:
-            with suppress(Exception):  # it is gone, or the connection is
+            with suppress(Exception):  # the actor or the connection may be gone
                 actor.rest.remote()
 
     def interrupt(self, number: int) -> None:
@@ -611,9 +612,10 @@ class ClusterMakers:
             self._drop(self._seats[number])
 
     def _made(self, number: int, order: StretchOrder | WholeFilm, tell: Tell) -> Any:
-        """What somebody makes of an order.
+        """Let a maker carry out an order; returns its answer.
 
-        Ray keeps counts for each name of a task as long as this process lives (2 kB a name), so there is but one.
+        Ray keeps counters for each task name as long as this process lives (2 kB a name), so all orders share one
+        name.
         """
         self.renew(number)
         seat = self._seats[number]
@@ -632,7 +634,7 @@ class ClusterMakers:
         self._connection.close()
 
     def _seats_of_all(self) -> list[_Seat]:
-        """Where there is room."""
+        """A seat for each maker that the cluster has room for."""
         seats = [seat for node in nodes_of(self._ray) if node.cores for seat in self._seats_of(node)]
         gpu = self._loaded.settings.gpu
         if not seats and (gpu.device == "cuda" or gpu.device_ids is not None):
@@ -643,7 +645,7 @@ class ClusterMakers:
         return seats
 
     def _seats_of(self, node: ClusterNode, *, gpu_bytes: Sequence[int | None] | None = None) -> list[_Seat]:
-        """Where there is room on a node; see ``plan_node``."""
+        """A seat for each maker that a node has room for; see ``plan_node``."""
         shares = plan_node(self._loaded, cores=node.cores, gpus=node.gpus, gpu_bytes=gpu_bytes)
         return [
             _Seat(
@@ -655,36 +657,36 @@ class ClusterMakers:
         ]
 
     def _begin(self, seat: _Seat) -> MakerFacts:
-        """Start somebody anew; what it is.
+        """Start or restart a maker; returns facts about it.
 
         Raises:
-            VitascopeError: It cannot open its network, or has no GPU, as it is now.
-            MakerGoneError: Nobody can be there any more.
+            VitascopeError: It cannot open its network, or its GPU is not available now.
+            MakerGoneError: It cannot be restarted there.
         """
         for error in self._placed([seat]).values():
             raise error
         return self._introduced(seat, seat.actor.introduce.remote())
 
     def _started(self, seat: _Seat) -> tuple[Any, float]:
-        """Start somebody.
+        """Start a maker.
 
         Returns:
-            A reference to the GPU that it got, None on the CPU; and until when it may take to get one.
+            A reference to its GPU, None on the CPU; and the deadline for getting one.
         """
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         share = seat.share
         with self._changing:
             if not self._is_open:
-                raise WorkerError(f"{seat.label} was ended")
+                raise WorkerError(f"{seat.label} was stopped")
             seat.actor = (
                 self._ray.remote(_Actor)
                 .options(
                     name=f"{seat.label} {secrets.token_hex(4)}",
                     num_cpus=share.cores,
                     num_gpus=seat.gpu_parts / _GPU_PARTS,
-                    max_concurrency=4,  # it makes, rests, says how far it is, and may be interrupted
-                    max_restarts=0,  # who is lost is started anew when there is something to do
+                    max_concurrency=4,  # making, resting, progress and interrupting
+                    max_restarts=0,  # a lost maker is restarted when there is work
                     scheduling_strategy=NodeAffinitySchedulingStrategy(seat.node.node_id, soft=False),
                 )
                 .remote(share)
@@ -700,17 +702,17 @@ class ClusterMakers:
         return answer
 
     def _get(self, seat: _Seat, reference: Any, *, tell: Tell | None = None, until: float = inf) -> Any:
-        """An answer, waited for.
+        """Wait for a maker's answer.
 
         Args:
-            seat: Who owes it.
-            reference: To it.
-            tell: Told how far it is.
-            until: When it must have its GPU, as ``time.monotonic`` counts.
+            seat: The maker.
+            reference: Reference to the answer.
+            tell: Called with the progress.
+            until: Deadline for getting a GPU, by ``time.monotonic``.
 
         Raises:
-            WorkerError: Whoever owes it is lost, or has no GPU yet.
-            MakerGoneError: Its machine was lost before.
+            WorkerError: The maker is lost, or has no GPU yet.
+            MakerGoneError: Its machine is lost.
         """
         ray, actor = self._ray, seat.actor
         try:
@@ -718,7 +720,7 @@ class ClusterMakers:
             began = time.monotonic()
             while not ray.wait([reference], timeout=seconds)[0]:
                 if not self._is_open:
-                    raise WorkerError(f"{seat.label} was ended")
+                    raise WorkerError(f"{seat.label} was stopped")
                 if time.monotonic() > until:
                     with self._changing:
                         self._drop(seat)
@@ -729,7 +731,7 @@ class ClusterMakers:
                     if not self._is_up(seat.node):
                         raise MakerGoneError(f"{seat.label} is lost")
                     if time.monotonic() - began > _LONG_SECONDS and not self._is_wait_told:
-                        self._is_wait_told = True  # once: others of the run mostly wait for the same
+                        self._is_wait_told = True  # once: the others usually wait for the same
                         held = "GPU" if seat.share.gpu_processes else "cores"
                         _log.info("waiting for %s; other runs may be using its %s", seat.label, held)
                     continue
@@ -751,12 +753,12 @@ class ClusterMakers:
     def _drop(self, seat: _Seat) -> None:
         actor, seat.actor = seat.actor, None
         if actor is not None:
-            with suppress(Exception):  # it is gone, or the connection is
+            with suppress(Exception):  # the actor or the connection may be gone
                 self._ray.kill(actor)
 
 
 def _with_whole_paths(loaded: LoadedSettings) -> LoadedSettings:
-    """Settings whose paths mean the same in the working folder of another machine."""
+    """Settings with absolute paths, which mean the same in another machine's working folder."""
     settings = loaded.settings
     values: dict[str, Any] = {
         key: path.absolute()
@@ -773,7 +775,7 @@ def _with_whole_paths(loaded: LoadedSettings) -> LoadedSettings:
 
 @contextmanager
 def _lost(lost: dict[int, VitascopeError], number: int) -> Iterator[None]:
-    """Keep the error of somebody who is lost."""
+    """Collect the error of a maker that is lost."""
     try:
         yield
     except VitascopeError as error:
@@ -781,7 +783,7 @@ def _lost(lost: dict[int, VitascopeError], number: int) -> Iterator[None]:
 
 
 def _free_bytes(device: Device, listed: Sequence[Gpu]) -> int | None:
-    """What nobody used of a GPU before the run, as its node's driver listed it; None where that is not known."""
+    """Memory of a GPU that was free before the run, as its node's driver listed it; None if unknown."""
     same = [gpu for gpu in listed if gpu.pci_address == device.pci_address]
     if device.pci_address is None or device.memory_bytes is None or len(same) != 1:
         return None
@@ -790,9 +792,9 @@ def _free_bytes(device: Device, listed: Sequence[Gpu]) -> int | None:
 
 
 def _versions_of() -> Callable[[Sequence[str]], dict[str, str | None]]:
-    """What tells versions of packages where Vitascope may be missing: Ray sends local functions whole.
+    """A function that returns package versions; it is local, so that Ray sends it to nodes without Vitascope, too.
 
-    A package that is missing has None for a version; one that is there but does not tell its version, an empty one.
+    It returns None for a missing package, and an empty string for one without a version.
     """
 
     def versions_of(packages: Sequence[str]) -> dict[str, str | None]:
@@ -801,7 +803,7 @@ def _versions_of() -> Callable[[Sequence[str]], dict[str, str | None]]:
 
         found: dict[str, str | None] = {}
         for name in packages:
-            if name == "vitascope":  # of a checkout, what was installed once may tell an old version
+            if name == "vitascope":  # a checkout may have outdated metadata from an old installation
                 try:
                     from vitascope import __version__
 
@@ -824,10 +826,10 @@ def _versions_of() -> Callable[[Sequence[str]], dict[str, str | None]]:
 
 
 def _other_versions(there: Mapping[str, str | None], ours: Mapping[str, str | None]) -> str | None:
-    """Which package of a node is another than this machine's, as in "has av 14.0; this machine has 15.1".
+    """Describe the first package whose version differs on a node, as in "has av 14.0; this machine has 15.1".
 
     Returns:
-        None where all are the same, as far as they tell their versions.
+        None if all known versions are the same.
     """
     for name, own in ours.items():
         its = there[name]
@@ -839,24 +841,24 @@ def _other_versions(there: Mapping[str, str | None], ours: Mapping[str, str | No
 
 
 def _left_out(label: str, why: str) -> str:
-    """The note of somebody who is left out, which names it once.
+    """The note about a maker or node that was left out; names it once.
 
     Args:
-        label: What it is called.
-        why: A sentence, which may begin with that.
+        label: Its name.
+        why: A sentence, which may begin with the name.
     """
     its = why.removeprefix(f"{label} ")
     return f"{label} was left out: {its if its == why else f'it {its}'}"
 
 
 def _what_ray_says(error: Exception) -> str:
-    """An error of Ray in a line: of what was raised elsewhere the end of its traceback."""
+    """Ray's error in one line: for an exception raised elsewhere, the end of its traceback."""
     lines = [line.strip() for line in re.sub(r"\x1b\[[\d;]*m", "", str(error)).splitlines() if line.strip()]
     return lines[-1] if "ray::" in str(error) else " ".join(lines)
 
 
 def _with_another_engine(facts: Sequence[MakerFacts]) -> set[int]:
-    """Numbers of those whose engine is not that of most: where an engine failed its check, another was taken."""
+    """Indices of makers whose engine is not the most common one; where its check fails, another replaces it."""
     engines = [one.engine_kind for one in facts]
     most, count = Counter(engines).most_common(1)[0]
     if 2 * count <= len(engines):
@@ -865,7 +867,7 @@ def _with_another_engine(facts: Sequence[MakerFacts]) -> set[int]:
 
 
 def _refuse_differences(facts: Sequence[tuple[str, MakerFacts]]) -> None:
-    """Refuse networks and engines that differ: where stretches meet it would show.
+    """Refuse networks and engines that differ: the seams between stretches would be visible.
 
     Raises:
         WorkerError: The message names the two and what differs.
@@ -889,23 +891,23 @@ def _video_of(order: StretchOrder | WholeFilm) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What somebody sees of the folders of a run."""
+    """What a maker sees of a run's folders."""
 
     sign: str | None
     answer: Path | None
-    """A sign of its own, beside the first; None where it could not be written."""
+    """A file that it wrote beside the first; None if it could not write."""
     why_not: str
     fingerprint: str | None
-    """The video's; None where it cannot be read."""
+    """Fingerprint of the video; None if it cannot read it."""
     clock_seconds: float
-    """What time it is there, in seconds since 1970."""
+    """Its clock, in seconds since 1970."""
 
 
 class _Actor:
-    """What runs on a machine of the cluster.
+    """The actor: a maker on a machine of the cluster.
 
     Args:
-        loaded: Its settings.
+        share: Its settings, and its share of the machine.
     """
 
     def __init__(self, share: NodeShare) -> None:
@@ -919,14 +921,14 @@ class _Actor:
         self._failed = 0
 
     def gpu(self) -> Device | Failed:
-        """The GPU that Ray gave it; no network is open there yet."""
+        """The GPU that Ray assigned; the network is not open yet."""
         try:
             return select_device("cuda")
         except Exception as error:
             return Failed.of(error)
 
     def introduce(self) -> MakerFacts | Failed:
-        """Open the network: what it is."""
+        """Open the network; returns facts about this maker."""
         try:
             runner = FilmRunner(
                 self._share.loaded,
@@ -940,7 +942,7 @@ class _Actor:
             return Failed.of(error)
 
     def sees(self, sign: Path, video: Path) -> _Seen:
-        """Look at a sign, leave another beside it, and look at the video."""
+        """Read a sign, write another beside it, and fingerprint the video."""
         seen, answer, why_not, fingerprint = None, None, "", None
         with suppress(OSError):
             seen = sign.read_text()
@@ -956,7 +958,7 @@ class _Actor:
 
     def make(self, order: StretchOrder | WholeFilm) -> StretchMade | SegmentReport | Failed:
         """Make a stretch, or a whole video."""
-        assert self._maker is not None  # it was introduced
+        assert self._maker is not None  # introduce() came first
         if self._order is None or _video_of(self._order) != _video_of(order):
             self._failed = 0
         self._order, self._began_at, self._progress = order, time.monotonic(), None
@@ -969,8 +971,8 @@ class _Actor:
         return answer
 
     def rest(self) -> None:
-        """Close the video of the last stretch, and give back the memory that was kept for the next."""
-        with self._making:  # a stretch that was ordered later may have begun before
+        """Close the video of the last stretch, and free the memory kept for the next."""
+        with self._making:  # a later order may already be running
             if self._maker is not None:
                 self._maker.rest()
 
@@ -1008,16 +1010,16 @@ class _Actor:
         self._show()
 
     def _show(self) -> None:
-        """Name the video and the stretch in hand to Ray's dashboard: it shows the titles of processes.
+        """Show the current video and stretch on Ray's dashboard, which shows process titles.
 
-        Each call takes the title away when it ends.
+        Ray resets the title at the end of each call.
         """
         import ray
 
         order = self._order
-        assert order is not None  # it was told of one
+        assert order is not None  # set by make()
         stretch = f" stretch {order.stretch.number}" if isinstance(order, StretchOrder) else ""
-        with suppress(Exception):  # it has no public name, and is only a title
+        with suppress(Exception):  # not a public function, and only a title
             raylet: Any = ray._raylet
             raylet.setproctitle(f"ray::{_video_of(order).name}{stretch}")
 
@@ -1028,14 +1030,14 @@ class FilmAtWork:
 
     video: str
     done: int
-    """Stretches that lie finished in the video's folder."""
+    """Finished stretches in the video's folder."""
     stretch_count: int
     frame_count: int | None
-    """Frames of the whole video; None where it does not say."""
+    """Frames of the whole video; None if unknown."""
     running: int
-    """Stretches in hand."""
+    """Number of stretches in progress."""
     failed: int
-    """Tries that failed."""
+    """Number of failed attempts."""
     frames_in_hand: int
     """Frames of these stretches that are encoded."""
     frames_per_second: float
@@ -1060,11 +1062,11 @@ class FilmAtWork:
         return max(left, 0.0) / self.frames_per_second
 
     def to_dict(self) -> dict[str, Any]:
-        """For machines."""
+        """The progress as plain values for JSON."""
         return {**asdict(self), "seconds_left": self.seconds_left}
 
     def line(self) -> str:
-        """For people."""
+        """The progress as a line of text."""
         left = self.seconds_left
         when = "" if left is None else f", {left:.0f} s left"
         return (
@@ -1074,11 +1076,11 @@ class FilmAtWork:
 
 
 def films_at_work(ray: Any, *, namespace: str) -> list[FilmAtWork]:
-    """The videos that the cluster is working on, for all runs, from the makers that answer in time.
+    """The videos that the cluster is working on, for all runs; makers that do not answer in time are left out.
 
     Args:
-        ray: Connected.
-        namespace: Where Ray keeps the names of those who make stretches.
+        ray: The connected Ray module.
+        namespace: Ray namespace of the makers' names.
     """
     asked = []
     for actor in ray.util.list_named_actors(all_namespaces=True):

@@ -1,4 +1,4 @@
-"""Segments with several processes: they make the stretches of each video, and this one joins them into files."""
+"""Segments with several processes: they make the stretches of each video, and this one joins them."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from vitascope.segmentation.run_profile import not_profiled
 
 
 class ProcessCrew:
-    """Worker processes, each with its network open, that share videos.
+    """Worker processes that share videos, each with its own open network.
 
     Args:
         loaded: Settings of the run.
         store: The store of networks.
-        progress: Told how far the download of a network is.
-        alone: Has the network open here, and makes all stretches, instead of processes.
-        keeps_stretches: Later runs may use what this one makes; as settings say when omitted.
+        progress: Called with the progress of a network's download.
+        alone: A runner in this process that makes all stretches, instead of worker processes.
+        keeps_stretches: True keeps stretches for later runs; by default as the settings say.
 
     Raises:
-        VitascopeError: What a worker could not do: have the network, use its device.
+        VitascopeError: A worker could not open its network or use its device.
         WorkerError: A process could not be started.
     """
 
@@ -102,16 +102,16 @@ class ProcessCrew:
         began: float,
         resume: bool = False,
     ) -> SegmentReport:
-        """Segment one video into files, as ``Segmenter.write`` says.
+        """Segment one video into files; see ``Segmenter.write``.
 
         Args:
-            planned: The input, and what to make of it; checked.
+            planned: The input and its outputs, already checked.
             on_start: Called once everything is open.
-            notes: Notes on what went before.
+            notes: Earlier notes.
             began: ``perf_counter`` at the start.
-            resume: Go on with the stretches that an earlier run left.
+            resume: Continue with the stretches that an earlier run left.
         """
-        if not self._makers.is_open:  # a run before may not keep them
+        if not self._makers.is_open:  # without persistent workers, the last run closed them
             self._open()
         try:
             self._makers.check(planned.video.absolute(), _folder_there(planned.outputs[0][1]))
@@ -138,10 +138,10 @@ class ProcessCrew:
         """Segment many videos at once; yields the outcome of each as it ends.
 
         Args:
-            planned: Inputs and outputs; checked.
-            on_queue: Told the queue before it begins.
+            planned: Inputs and outputs, already checked.
+            on_queue: Called with the queue before it starts.
             on_start: Called as each video begins, from this thread.
-            resume: Go on with the stretches that earlier runs left.
+            resume: Continue with the stretches that earlier runs left.
         """
         if not self._makers.is_open:
             self._open()
@@ -177,7 +177,7 @@ class ProcessCrew:
             self._close_unless_kept()
 
     def _unheard(self) -> Sequence[str]:
-        """Wishes that several processes do not follow."""
+        """Notes on requests that a run with several processes ignores."""
         return not_profiled(wanted=self._settings.debug.profile_performance)
 
     def _close_unless_kept(self) -> None:
@@ -186,7 +186,7 @@ class ProcessCrew:
 
 
 def _folder_there(output: Path) -> Path:
-    """The folder that an output goes into, or the nearest above it that is there."""
+    """The folder of an output, or the nearest existing folder above it."""
     pictures = picture_folder(output)
     target = (output if pictures is None else pictures.folder).absolute()
     with wrap_output_error(output, "look at its folder"):
@@ -197,13 +197,13 @@ def _folder_there(output: Path) -> Path:
 
 
 def _seen_from_here(planned: Sequence[PlannedVideo]) -> list[tuple[Path, Path]]:
-    """A video and a folder for each pair of file systems that some videos are read from and written to."""
+    """A video and an output folder for each pair of file systems in use."""
     pairs: dict[tuple[int, int], tuple[Path, Path]] = {}
     for plan in planned:
         folder = _folder_there(plan.outputs[0][1])
         try:
             pair = plan.video.stat().st_dev, folder.stat().st_dev
-        except OSError:  # whoever opens it says so
+        except OSError:  # whoever opens it reports the error
             continue
         pairs.setdefault(pair, (plan.video.absolute(), folder))
     return list(pairs.values())
@@ -212,10 +212,10 @@ def _seen_from_here(planned: Sequence[PlannedVideo]) -> list[tuple[Path, Path]]:
 def _with_fetched_network(
     loaded: LoadedSettings, store: ModelStore, progress: FetchProgress | None
 ) -> tuple[LoadedSettings, str | None]:
-    """Fetch the network once, before several processes want it; where ``auto`` cannot have it, take the other one.
+    """Download the network once, before several processes need it; if that fails, ``auto`` uses the other network.
 
     Raises:
-        ModelError: It is not available.
+        ModelError: The network is not available.
     """
     name = loaded.settings.model.name
     wanted = "rvm" if name == "auto" else name

@@ -1,4 +1,4 @@
-"""Shares out one video: plans its stretches, hands them out, and joins them in order into the outputs."""
+"""Shares one video: plans its stretches, hands them out, and joins them in order into the outputs."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ from vitascope.vr.detection import VrDescription, refuse_packed_input
 _STILLS = 12
 _MARGIN_FRAMES = 2
 _OPENING_FRAMES = {"cuda": 300, "cpu": 10}
-"""As long as these takes it to open a video's decoder and encoders anew: some tenths of a second."""
+"""Time to open a video's decoder and encoders, in frames: some tenths of a second."""
 _ENCODER_THREADS = {"cuda": 16, "cpu": 4}
-"""Threads of a stretch's encoders, where no setting says. Their number shows in the packets, so it is no share of the
-cores, which depends on how many share a video."""
+"""Threads of a stretch's encoders, unless a setting says otherwise. The number affects the packets, so it must not
+depend on how many processes share a video."""
 
 
 class FilmJoiner:
@@ -90,13 +90,13 @@ class FilmJoiner:
 
     Args:
         loaded: Settings of the run.
-        facts: What each maker is.
+        facts: Facts about each maker.
         store: The store of networks.
-        note: Why this network was taken; what the makers say of it when omitted.
-        kept: Stretches of earlier runs, for this one and later ones; None keeps none.
-        is_alone: This process makes them itself.
-        open_video: Opens a video that this process makes itself, and closes it when its stretches are made; one thread
-            on the CPU decodes its first picture when omitted.
+        note: Why this network was chosen; by default what the makers say.
+        kept: Storage for stretches of earlier and later runs; None keeps none.
+        is_alone: True if this process makes the stretches itself.
+        open_video: Opens a video that this process makes itself, and closes it after its stretches; by default a CPU
+            decoder with one thread is used.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class FilmJoiner:
         self._warm_up_frames = warm_up_frames(self._settings, recurrent=first.recurrent)
 
     def stretch_count(self, frame_count: int) -> int:
-        """Number of stretches for a video of so many frames; fewer if keyframes are further apart."""
+        """Number of stretches for a video of that many frames; fewer if keyframes are too far apart."""
         return stretch_count(
             frame_count,
             warm_up_frames=self._warm_up_frames,
@@ -130,7 +130,7 @@ class FilmJoiner:
         )
 
     def gpu_bytes(self, size: tuple[int, int], sample_bytes: int = 1) -> int:
-        """The minimum GPU memory for a video of this size."""
+        """Minimum GPU memory for a video of this size."""
         return gpu_bytes_needed(self._loaded, size, sample_bytes=sample_bytes)
 
     def write(
@@ -144,16 +144,16 @@ class FilmJoiner:
         resume: bool = False,
         rank: int = 0,
     ) -> SegmentReport:
-        """Segment one video into files, as ``Segmenter.write`` says.
+        """Segment one video into files; see ``Segmenter.write``.
 
         Args:
-            hands: Let its stretches be made.
-            planned: The input, and what to make of it; checked.
+            hands: Distributes the stretches.
+            planned: The input and its outputs, already checked.
             on_start: Called from this thread once everything is open.
-            notes: Notes on what went before.
+            notes: Earlier notes.
             began: ``perf_counter`` at the start.
-            resume: Go on with the stretches that an earlier run left.
-            rank: Place among several videos; the smallest comes first.
+            resume: Continue with the stretches that an earlier run left.
+            rank: Rank among several videos; the smallest goes first.
         """
         settings, video = self._settings, planned.video
         outputs, preview = planned.outputs, planned.preview
@@ -165,7 +165,7 @@ class FilmJoiner:
                 if self._open_video is None
                 else self._open_video(video.absolute())
             )
-            expected = reader.expected_frame_count  # from here on whoever makes its stretches has the reader
+            expected = reader.expected_frame_count  # read now: the makers take over the reader
             vr = vr_of_run(reader.info, settings.video)
             refuse_packed_input(reader.info, vr)
             plan = self._plan(reader)
@@ -270,7 +270,7 @@ class FilmJoiner:
         )
 
     def _int8(self, video: Path) -> Int8Choice | None:
-        """What becomes of the wish for INT8, the same for all stretches."""
+        """Decide on INT8, once for all stretches."""
         if self.device.kind != "cpu" or not wants_int8(self._alone):
             return None
         with FilmRunner(self._alone, store=self._store) as alone:
@@ -325,7 +325,7 @@ class FilmJoiner:
                 settings=settings.output,
                 threads=settings.pipeline.stages.encode.threads or _ENCODER_THREADS[self.device.kind],
                 alone=len(outputs) == 1,
-                # Nobody has seen yet that NVENC describes its stream alike in several processes.
+                # It is not proven yet that NVENC writes the same stream headers in several processes.
                 hardware="cpu" if settings.gpu.encoder == "auto" else settings.gpu.encoder,
                 parallel_encoders=1 if self.device.kind == "cpu" else "auto",
             )
@@ -359,9 +359,9 @@ class FilmJoiner:
     def _made_by(
         self, order: FilmOrder, reader: VideoReader, keeping: Keeping | None
     ) -> Callable[[FilmStretch], Mapping[str, Any]]:
-        """All that decides what a stretch of a video looks like.
+        """Everything that affects a stretch of a video.
 
-        Where the video and its outputs lie does not; of what is kept of people only what reaches into the stretch.
+        Paths of video and outputs do not; of the choice of people, only what applies within the stretch does.
         """
         settings, facts = self._settings, self._facts[0]
         background = settings.output.background
@@ -401,7 +401,7 @@ class FilmJoiner:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """How a video is shared."""
+    """How a video is divided."""
 
     begin_pts: int
     stretches: tuple[FilmStretch, ...]
@@ -410,7 +410,7 @@ class _Plan:
     is_alone: bool = False
 
     def but(self, reason: str) -> _Plan:
-        """The same plan, with a note that one process does all the work, if there are others."""
+        """The same plan, with a note that one process did all the work, if there are several."""
         if self.is_alone:
             return self
         return replace(self, notes=(*self.notes, f"one process did all the work: {reason}"))
@@ -421,16 +421,16 @@ def seen_seconds(
 ) -> tuple[float, float]:
     """The time span of frames that can affect a stretch: its own, a margin, and its warm-up.
 
-    A warm-up that is short of frames goes back further, so twice its length counts.
+    A warm-up with too few frames is extended backwards, so its length counts twice.
 
     Args:
         reader: The video's reader.
         film: The video.
-        stretch: Which part of it.
-        with_warm_up: False where nothing that is asked about is remembered from frame to frame.
+        stretch: The part of it.
+        with_warm_up: False if nothing in question carries over from frame to frame.
 
     Returns:
-        Seconds from the video's first picture; infinity where it ends with the video.
+        Begin and end in seconds from the video's first frame; infinity for the video's end.
     """
     margin = ceil(_MARGIN_FRAMES * film.frame_ticks)
     begin, end = 0.0, inf
@@ -450,34 +450,34 @@ def seen_seconds(
 
 @dataclass(slots=True)
 class _Stretch:
-    """What the run knows of one stretch."""
+    """What the run knows about one stretch."""
 
     plan: FilmStretch
     order: StretchOrder
     file: StretchFile
     is_there: bool = False
     made: StretchMade | None = None
-    """What it cost; None where an earlier run made it."""
+    """Set when a maker has made it; None if an earlier run did."""
     maker: int = -1
-    """Who made it."""
+    """Number of the maker that made it."""
     progress: StretchProgress | None = None
-    """While somebody makes it."""
+    """Set while it is being made."""
 
 
 class SharedFilm:
     """Submits the stretches of a video, and yields their files in order. A context manager.
 
     Args:
-        hands: Let makers make them.
+        hands: Distributes the stretches.
         film: The video.
         plan: Its stretches.
-        folder: Where their files go; those that are there already are used as they are.
-        made_by: What makes a stretch.
-        kept: Stretches of earlier runs, for this one and later ones; None keeps none.
-        max_corrupt_frames: Damaged pictures that are tolerated, in all stretches together.
-        tolerant: Damage ends the video where it lies, instead of the run at once.
-        rank: Place among several videos; the smallest comes first.
-        gpu_bytes: Memory without which a GPU need not begin a stretch.
+        folder: Folder for their files; existing ones are used.
+        made_by: Returns what makes a stretch.
+        kept: Storage for stretches of earlier and later runs; None keeps none.
+        max_corrupt_frames: Maximum number of damaged frames in all stretches together.
+        tolerant: True ends the video at damage; False ends the run at once.
+        rank: Rank among several videos; the smallest goes first.
+        gpu_bytes: GPU memory that a maker must have.
     """
 
     def __init__(
@@ -509,7 +509,7 @@ class SharedFilm:
                 is_there = kept.take(order.made_by, path) and file.is_whole(made_by=order.made_by)
             self._stretches.append(_Stretch(stretch, order, file, is_there))
         self.found_count = sum(stretch.is_there for stretch in self._stretches)
-        """Stretches that an earlier run made."""
+        """Number of stretches that an earlier run made."""
         waiting = [stretch for stretch in self._stretches if not stretch.is_there]
         self._pieces = [
             Piece(
@@ -523,7 +523,7 @@ class SharedFilm:
             for stretch in waiting
         ]
         self.maker_count = min(hands.count_for(gpu_bytes), len(waiting))
-        """How many take part."""
+        """Number of makers that take part."""
         self._changed = threading.Condition()
         self._failure: BaseException | None = None
         self._is_over = False
@@ -531,12 +531,12 @@ class SharedFilm:
         self._ended_at = 0.0
 
     def __enter__(self) -> SharedFilm:
-        """Begin."""
+        """Submit the stretches."""
         self._hands.hand_in(self._pieces)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Makers in the middle of something that nobody wants any more end."""
+        """Withdraw the stretches; makers that still work on them stop."""
         self._is_over = True
         self._hands.withdraw(self._pieces)
 
@@ -544,8 +544,8 @@ class SharedFilm:
         """The file of each stretch, in order, as soon as it is ready.
 
         Raises:
-            VitascopeError: Why a stretch could not be made.
-            CorruptInputError: The video stops being decodable; everything before was given out.
+            VitascopeError: A stretch failed.
+            CorruptInputError: The video cannot be decoded further; all files before the damage were yielded.
         """
         corrupt_count = 0
         for stretch in self._stretches:
@@ -553,7 +553,7 @@ class SharedFilm:
             yield stretch.file
             if stretch.made is not None and stretch.made.damage is not None:
                 raise stretch.made.damage
-            assert stretch.file.summary is not None  # read by whoever joined it
+            assert stretch.file.summary is not None  # the caller has read the file
             corrupt_count += stretch.file.summary.corrupt_count
             if corrupt_count > self._max_corrupt_frames:
                 raise CorruptInputError(
@@ -572,7 +572,7 @@ class SharedFilm:
         peaks: dict[int, int | None] = {-1: peak_memory_bytes()}
         for stretch in self._stretches:
             if stretch.made is not None:
-                peaks[stretch.maker] = stretch.made.peak_memory_bytes  # it only grows
+                peaks[stretch.maker] = stretch.made.peak_memory_bytes  # a maker's peak never falls
         known = [peak for peak in peaks.values() if peak is not None]
         return sum(known) if len(known) == len(peaks) else None
 
@@ -598,7 +598,7 @@ class SharedFilm:
         self._fail(KeyboardInterrupt())
 
     def _wait(self, stretch: _Stretch) -> None:
-        """Wait for its file; Ctrl-C ends it, and so does a failure."""
+        """Wait for a stretch's file; Ctrl-C and failures end the wait."""
         with self._changed:
             while not stretch.is_there:
                 if self._failure is not None:
@@ -606,10 +606,10 @@ class SharedFilm:
                 self._changed.wait(INTERRUPT_CHECK_SECONDS)
 
     def _make(self, stretch: _Stretch, number: int) -> int:
-        """Let a maker make a stretch; the frames of it.
+        """Let a maker make a stretch; returns its number of frames.
 
         Raises:
-            VitascopeError: It cannot be made.
+            VitascopeError: The stretch failed.
         """
 
         def tell(progress: StretchProgress) -> None:
@@ -638,7 +638,7 @@ class SharedFilm:
 
 
 def _join(film: SharedFilm, files: JoinedOutputSet, sheet: ContactSheet | None) -> list[StretchSummary]:
-    """Copy the packets of all stretches into the files; what is said of each."""
+    """Copy the packets of all stretches into the outputs; returns the summaries."""
     count, done = 0, []
     for file in film.files():
         for encoded in file.encoded():
@@ -647,13 +647,13 @@ def _join(film: SharedFilm, files: JoinedOutputSet, sheet: ContactSheet | None) 
                 for still in encoded.stills:
                     sheet.add_still(count, still)
             count += len(encoded.times)
-        assert file.summary is not None  # all was read
+        assert file.summary is not None  # the file was read to its end
         done.append(file.summary)
     return done
 
 
 def _of_earlier_runs(found_count: int, count: int) -> str:
-    """What was made anew, in words."""
+    """How many stretches this run made, in words."""
     anew = count - found_count
     if not anew:
         return "nothing was made again: everything was there from an earlier run"
@@ -662,7 +662,7 @@ def _of_earlier_runs(found_count: int, count: int) -> str:
 
 
 def _labels(ready: Sequence[MakerFacts]) -> str:
-    """Devices in words, each once."""
+    """The devices in words, each once."""
     return ", ".join(dict.fromkeys(worker.device_label for worker in ready))
 
 
@@ -676,14 +676,14 @@ def join_pipeline_reports(
 ) -> PipelineReport:
     """Merge the reports of pipelines with the same stages.
 
-    Times and counts are sums, and a stage's load is its busy time over the time that its pipelines ran. Percentiles are
-    means of the parts', weighted by their counts: good enough to compare stages, no longer exact.
+    Times and counts are summed; a stage's load is its busy time over the time that its pipelines ran. Percentiles are
+    averages weighted by the counts: good enough to compare stages, but not exact.
 
     Args:
-        reports: Reports of every stretch so far; those of stretches at work included.
-        processes: How many work at a time.
-        frame_count: Frames that were encoded; warm-ups are in no count but those of stages.
-        wall_seconds: Since the run began.
+        reports: The reports of all stretches so far, including unfinished ones.
+        processes: Number of processes that work at the same time.
+        frame_count: Number of encoded frames; only the stages' counts include warm-ups.
+        wall_seconds: Seconds since the run began.
         finished: True when all is done.
     """
     if not reports:
@@ -784,7 +784,7 @@ class JoinedOutputSet(OutputSet):
         """Write the packets of a stretch into every file.
 
         Raises:
-            OutputError: The disk failed, or a stretch does not fit the one before.
+            OutputError: Writing failed, or a stretch does not fit the previous one.
         """
         for number, writer in enumerate(self._writers):
             joining = cast("JoiningWriter", writer)

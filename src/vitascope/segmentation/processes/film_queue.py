@@ -1,4 +1,4 @@
-"""A queue of videos for several makers: longest first, short ones whole, many at a time."""
+"""A queue of videos for several makers: longest first, short ones whole."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from vitascope.segmentation.processes.port import StretchProgress, WholeFilm
 from vitascope.segmentation.report import SegmentReport
 
 _SHARED_AT_ONCE = 16
-"""Most videos whose files are open here at a time."""
+"""Maximum number of videos whose files are open here at the same time."""
 
 WriteFilm = Callable[[Hands, PlannedVideo, int, Callable[[Started], object]], SegmentReport]
-"""Writes a video whose stretches the hands make: told its rank, and whom to tell when it begins."""
+"""Writes a video from stretches; gets the hands, the video, its rank and the function to call when it begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,33 +44,33 @@ class _Film:
 
     planned: PlannedVideo
     frame_count: int | None
-    """Expected; None where it does not say."""
+    """Expected frames; None if unknown."""
     work: float
-    """Pixels of all its frames; without end where that is not known."""
+    """Pixels of all frames; infinite if unknown."""
     gpu_bytes: int
-    """Memory without which a GPU need not begin it."""
+    """GPU memory that a maker must have."""
     rank: int = 0
     """Position in the queue."""
     measured: Interruptible | None = None
-    """While its stretches are made."""
+    """Set while its stretches are made."""
     progress: StretchProgress | None = None
-    """While it is made whole."""
+    """Set while it is made whole."""
 
 
 class FilmQueue:
     """Makes videos with all makers, until each is done or has failed.
 
-    Videos of several stretches are begun when there is less to do than hands, so few are open at a time; videos of one
-    stretch go to one maker whole, which reads and writes the files itself.
+    A video of several stretches is begun when there is less work than makers, so few are open at a time. A video of
+    one stretch goes whole to one maker, which reads and writes the files itself.
 
     Args:
-        hands: Who works.
+        hands: Distributes the work among makers.
         planned: The videos.
-        stretch_count: Told frames; how many stretches so many are.
-        gpu_bytes: Told height and width, and bytes of a sample; memory without which a GPU need not begin.
+        stretch_count: Returns the number of stretches for a number of frames.
+        gpu_bytes: Returns the GPU memory that a maker must have, given (height, width) and bytes per sample.
         write: Writes a video of several stretches.
-        trim: Which part of each video is wanted.
-        resume: Take stretches that earlier runs left.
+        trim: The requested part of each video.
+        resume: Use stretches that earlier runs left.
     """
 
     def __init__(
@@ -109,9 +109,9 @@ class FilmQueue:
         self._waiting_needs = Counter(film.gpu_bytes for film in films)
         counts = [film.frame_count for film in films]
         self.frame_count = None if None in counts else sum(count for count in counts if count is not None)
-        """Expected frames of all videos; None where one does not say."""
+        """Expected frames of all videos; None if one is unknown."""
         self.places: dict[str, PlaceCounts] = hands.counts
-        """What was done, by place."""
+        """Counts of the work done, by place."""
 
     @property
     def waiting_count(self) -> int:
@@ -143,10 +143,10 @@ class FilmQueue:
         """Make all videos; yields the outcome of each as it ends.
 
         Args:
-            on_start: Called as each begins, from this thread.
+            on_start: Called as each video begins, from this thread.
 
         Raises:
-            KeyboardInterrupt: ``interrupt``.
+            KeyboardInterrupt: ``interrupt`` was called.
         """
         for ended in self._unreadable:
             self.failed_count += 1
@@ -177,7 +177,7 @@ class FilmQueue:
         self._interrupted.set()
 
     def snapshot(self) -> PipelineReport:
-        """See ``Measured``: all videos so far."""
+        """See ``Measured``: the progress of all videos."""
         frames = self._frames_done
         for film in list(self._running.values()):
             if film.measured is not None:
@@ -193,10 +193,10 @@ class FilmQueue:
         )
 
     def _next_film(self) -> _Film | None:
-        """A video to begin, where hands may soon have nothing to do: for whom all that waits is too large, a smaller.
+        """The next video to begin, if makers may soon be idle; a smaller one if the first is too large for them.
 
         Returns:
-            None while all have something.
+            None while all makers have work.
         """
         hands = self._hands
         if not self._waiting or self._opening or len(self._threads) >= _SHARED_AT_ONCE:
@@ -224,7 +224,7 @@ class FilmQueue:
         thread.start()
 
     def _hand_in(self, film: _Film, on_start: Callable[[PlannedVideo, Started], object]) -> None:
-        """Let one maker make a video whole."""
+        """Let one maker make a whole video."""
         planned, makers = film.planned, self._hands.makers
         there = replace(
             planned,
@@ -261,13 +261,13 @@ class FilmQueue:
         )
 
     def _share(self, film: _Film, on_start: Callable[[PlannedVideo, Started], object]) -> None:
-        """Write a video whose stretches all make, on a thread of its own."""
+        """Write a video from the stretches of all makers, on its own thread."""
         is_opening = True
 
         def started(event: Started) -> None:
             nonlocal is_opening
             film.measured = event.pipeline
-            if self._is_over:  # it ended while this one was being opened
+            if self._is_over:  # it ended while this video was being opened
                 event.pipeline.interrupt()
             self._opening -= is_opening
             is_opening = False
@@ -275,7 +275,7 @@ class FilmQueue:
 
         try:
             report = self._write(self._hands, film.planned, film.rank, started)
-        except BaseException as error:  # it must reach the run, whatever it is
+        except BaseException as error:  # any error must reach the run
             self._opening -= is_opening
             self._fail(film, error)
         else:
@@ -315,10 +315,10 @@ def _told(on_start: Callable[[PlannedVideo, Started], object], planned: PlannedV
 def _weighed(
     planned: PlannedVideo, trim: VideoSettings, gpu_bytes: Callable[[tuple[int, int], int], int]
 ) -> _Film:
-    """How much there is to do for a video, by what its headers say.
+    """Estimate the work for a video from its headers.
 
     Raises:
-        InputError: It cannot be opened.
+        InputError: The video cannot be opened.
     """
     headers = read_headers(planned.video)
     count = headers.frame_count_estimate
@@ -329,7 +329,7 @@ def _weighed(
         share = max(wanted_seconds(headers.duration_seconds, trim), 0) / headers.duration_seconds
         count = round(count * min(share, 1))
     size, sample_bytes = headers.size, headers.sample_bytes
-    if size is None:  # images, of which one is decoded soon
+    if size is None:  # images; the first is decoded soon
         first = probe(planned.video)
         size, sample_bytes = (first.height, first.width), first.format.dtype.itemsize
     return _Film(planned, count, float(count * prod(size)), gpu_bytes(size, sample_bytes))

@@ -1,4 +1,4 @@
-"""Hands out pieces of work: a free maker takes the next one, and another retries it if it fails."""
+"""Distributes pieces of work: a free maker takes the next one, and if it fails, another maker retries it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from vitascope.segmentation.processes.port import MakerGoneError, StretchMakers
 
 _MOST_TRIES = 2
 _OF_THE_FILM = frozenset({UsageError.exit_code, InputError.exit_code})
-"""Exit codes of errors that would only come again."""
+"""Exit codes of errors that a retry would only repeat."""
 _GENTLE_SECONDS, _JOIN_SECONDS = 5.0, 0.1
 _PAUSE_SECONDS = 2.0
-"""Between two tries to begin anew: a GPU's memory, and a node that is lost, are noticed after some seconds."""
+"""Time between attempts to restart a maker: it takes seconds until GPU memory is free, or a lost node is noticed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -28,44 +28,45 @@ class Piece:
     """A piece of work for one maker."""
 
     name: str
-    """For messages, for example ``stretch 3``."""
+    """Its name in messages, for example ``stretch 3``."""
     rank: tuple[int, ...]
-    """The smallest goes out first."""
+    """The smallest rank goes first."""
     do: Callable[[int], int]
-    """Told who does it; returns the frames that were made. A ``VitascopeError`` is what another may not meet."""
+    """Does the work with the given maker; returns the number of frames. After a ``VitascopeError``, another maker may
+    succeed."""
     failed: Callable[[BaseException], object]
-    """Told why nobody does it."""
+    """Called with the error if no maker could do it."""
     stop: Callable[[int], object]
-    """Told who has it in hand: nobody wants it any more."""
+    """Called with the maker that works on it when it is withdrawn."""
     gpu_bytes: int = 0
-    """Memory without which a GPU need not begin."""
+    """GPU memory that a maker must have."""
     failed_at: list[str] = field(default_factory=list)
     """Places where it failed."""
     is_over: bool = False
-    """Nobody wants it any more."""
+    """True once it is withdrawn."""
 
 
 @dataclass(slots=True)
 class PlaceCounts:
-    """Counts of the work done at a place."""
+    """Counts of the work done at one place."""
 
     busy: int = 0
-    """Pieces in hand now."""
+    """Pieces in progress."""
     done: int = 0
     failed: int = 0
     frames: int = 0
 
 
 class Hands:
-    """A thread for each maker, which gives it the next submitted piece. A context manager.
+    """One thread for each maker, which gives it the next submitted piece. A context manager.
 
-    A piece that fails is done again, at another place if there is one; the second time it has failed, and at once where
-    its video is to blame. A maker that fails twice in a row, or twice cannot begin anew, gets nothing more while others
-    are left; where the last one cannot, what waits fails, one piece after the other. Whose GPU is too small for a piece
-    does not get it, while others are left who have more.
+    A piece that fails is tried once more, at another place if possible; after an error in its video it is not. A
+    maker that fails twice in a row, or cannot be restarted twice, gets no more work while others remain; if the last
+    one cannot be restarted, the waiting pieces fail one by one. A maker whose GPU is too small for a piece does not
+    get it while others with more memory remain.
 
     Args:
-        makers: Open.
+        makers: The open makers.
     """
 
     def __init__(self, makers: StretchMakers) -> None:
@@ -74,23 +75,23 @@ class Hands:
         self._waiting: list[Piece] = []
         self._in_hand: dict[int, Piece] = {}
         self._left = set(range(len(makers)))
-        """Who still takes part."""
+        """Makers that still take part."""
         self._places = [makers.place(number) for number in range(len(makers))]
         self._rooms = [self._room(number) for number in range(len(makers))]
-        """Memory that each may use of its GPU; one that begins anew may have another GPU."""
+        """GPU memory that each maker may use; a restarted maker may have another GPU."""
         self._idle: set[int] = set()
-        """Who waits for something to do."""
+        """Makers without work."""
         self._renewing: set[int] = set()
-        """Who begins anew."""
+        """Makers that are being restarted."""
         self._is_closed = False
         self._last_loss: BaseException = WorkerError("no process is left to work on it")
         self._threads: list[threading.Thread] = []
         self._began_at = monotonic()
         self.counts = {place: PlaceCounts() for place in self._places}
-        """What was done, by place."""
+        """Counts of the work done, by place."""
 
     def __enter__(self) -> Hands:
-        """Begin."""
+        """Start the threads."""
         self._threads = [
             threading.Thread(target=self._work, args=(number,), name=f"vitascope-hand-{number}", daemon=True)
             for number in sorted(self._left)
@@ -100,7 +101,7 @@ class Hands:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Drop what waits, end what is in hand, first gently."""
+        """Drop waiting pieces and stop those in progress, gently at first."""
         with self._changed:
             self._is_closed = True
             pieces = [*self._waiting, *self._in_hand.values()]
@@ -141,7 +142,7 @@ class Hands:
 
         Args:
             name: Name of the video.
-            gpu_bytes: Memory without which a GPU need not begin it.
+            gpu_bytes: GPU memory that a maker must have.
         """
         with self._changed:
             most = max((self._rooms[number] for number in self._left), default=inf)
@@ -163,7 +164,7 @@ class Hands:
         return monotonic() - self._began_at
 
     def hand_in(self, pieces: Sequence[Piece]) -> None:
-        """Submit pieces; they are told if no maker is left."""
+        """Submit pieces; they fail if no maker is left."""
         with self._changed:
             for piece in pieces:
                 insort(self._waiting, piece, key=attrgetter("rank"))
@@ -182,13 +183,13 @@ class Hands:
             piece.stop(number)
 
     def _work(self, number: int) -> None:
-        """Let one maker do pieces until all is over; on a thread of its own."""
+        """Let one maker work until all is over, on its own thread."""
         try:
             self._do_pieces(number)
-        except BaseException as error:  # who waits is told, whatever it is
+        except BaseException as error:  # waiting pieces must hear of any error
             self._last_loss = error
         finally:
-            with suppress(Exception):  # it has nothing in hand any more
+            with suppress(Exception):  # it has no work any more
                 self.makers.rest(number)
             with self._changed:
                 self._left.discard(number)
@@ -196,19 +197,19 @@ class Hands:
             self._fail_if_nobody_is_left()
 
     def _do_pieces(self, number: int) -> None:
-        """Let one maker do pieces until all is over, or until the others go on better without it.
+        """Let one maker work until all is over, or until the others should continue without it.
 
         Raises:
-            MakerGoneError: It is gone for good.
+            MakerGoneError: It cannot be replaced.
         """
         failures = failed_renewals = 0  # in a row
         must_renew = False
-        is_resting = True  # until it has something in hand
+        is_resting = True  # until it gets work
         counts = self.counts[self._places[number]]
         while self._has_work_for(number, is_resting=is_resting):
             if must_renew:
                 try:
-                    self._renew(number)  # another may take what waits meanwhile
+                    self._renew(number)  # meanwhile others may take the waiting pieces
                 except MakerGoneError:
                     raise
                 except Exception as error:
@@ -236,7 +237,7 @@ class Hands:
                 failures += self._failed(number, piece, error) and not piece.is_over
                 if failures >= _MOST_TRIES and self._leaves(number):
                     return
-            except BaseException as error:  # it must reach the run, whatever it is
+            except BaseException as error:  # any error must reach the run
                 self._put_down(number, piece)
                 piece.failed(error)
             else:
@@ -262,7 +263,7 @@ class Hands:
             self._changed.notify_all()
 
     def _leaves(self, number: int) -> bool:
-        """Let a maker take part no more; False where it is the last."""
+        """Take a maker out of the group; False if it is the last."""
         with self._changed:
             if self._left == {number}:
                 return False
@@ -274,7 +275,7 @@ class Hands:
             self._changed.wait_for(lambda: self._is_closed, _PAUSE_SECONDS)
 
     def _has_work_for(self, number: int, *, is_resting: bool) -> bool:
-        """Wait until there is a piece that a maker may do; False when all is over. Who has to wait for it rests."""
+        """Wait for a piece that a maker may do; False when all is over. A maker that has to wait rests."""
         while True:
             with self._changed:
                 if self._is_closed:
@@ -290,7 +291,7 @@ class Hands:
             is_resting = True
 
     def _take(self, number: int) -> Piece | None:
-        """The first piece that waits; one that failed here rather goes elsewhere. None where others were faster."""
+        """Take the first piece that a maker may do; None if others were faster."""
         with self._changed:
             piece = next((piece for piece in self._waiting if self._may_do(number, piece)), None)
             if piece is not None and not self._is_closed:
@@ -301,7 +302,7 @@ class Hands:
         return None
 
     def _may_do(self, number: int, piece: Piece) -> bool:
-        """True where a maker has the memory for a piece, or nobody has more; not where it failed, if others may."""
+        """True if a maker has the memory for a piece, or the most of all, and unless it failed there and others may."""
         if piece.gpu_bytes <= self._rooms[number] and not piece.failed_at:
             return True
         enough = min(piece.gpu_bytes, max(self._rooms[other] for other in self._left))
@@ -319,7 +320,7 @@ class Hands:
             self._changed.notify_all()
 
     def _put_back(self, number: int, piece: Piece) -> None:
-        """Let another do it."""
+        """Return a piece for another maker."""
         with self._changed:
             self._put_down(number, piece)
             if not piece.is_over and not self._is_closed:
@@ -327,7 +328,7 @@ class Hands:
             self._changed.notify_all()
 
     def _failed(self, number: int, piece: Piece, error: Exception) -> bool:
-        """A piece failed: again elsewhere, or for good; False where its video is to blame."""
+        """Handle a failed piece: retry it elsewhere, or fail it for good. False if its video is to blame."""
         is_of_the_film = isinstance(error, VitascopeError) and error.exit_code in _OF_THE_FILM
         piece.failed_at.append(self._places[number])
         with self._changed:

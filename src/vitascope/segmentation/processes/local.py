@@ -1,6 +1,6 @@
-"""Makes stretches in processes on this machine: starts them, listens to them, and ends them.
+"""Makes stretches in processes on this machine: starts, watches and ends them.
 
-The next stretch that a lost process is given starts another in its place.
+A lost process is replaced when it gets its next stretch.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from vitascope.segmentation.processes.spawned import SpawnedProcess
 from vitascope.segmentation.report import SegmentReport
 
 _GENTLE_SECONDS = 10.0
-"""How long a process that was told to end may take; freeing a GPU takes a second."""
+"""Time in which a process may end by itself; freeing a GPU takes a second."""
 _INTERRUPT, _REST = "interrupt", "rest"
 
 
 class LocalProcesses:
-    """``StretchMakers`` of this machine.
+    """``StretchMakers`` on this machine.
 
     Args:
-        plans: One for each process.
-        home: Vitascope's directory, where networks lie.
+        plans: A plan for each process.
+        home: Vitascope's home directory, with the networks.
     """
 
     def __init__(self, plans: Sequence[WorkerPlan], *, home: Path) -> None:
@@ -50,7 +50,7 @@ class LocalProcesses:
         self._home = home
         self._workers: dict[int, SpawnedProcess] = {}
         self._changing = threading.Lock()
-        """Held while processes come or go, so that none comes after all were ended."""
+        """Held while processes are started or ended, so that none starts after all were ended."""
         self._is_open = False
 
     def __len__(self) -> int:
@@ -63,7 +63,7 @@ class LocalProcesses:
 
     @property
     def notes(self) -> Sequence[str]:
-        """None."""
+        """Always empty."""
         return ()
 
     def label(self, number: int) -> str:
@@ -74,9 +74,9 @@ class LocalProcesses:
         """Start all processes, and wait until each has opened its network.
 
         Raises:
-            VitascopeError: What a process could not do; none is left then.
-            WorkerError: A process could not be started, or ended.
-            KeyboardInterrupt: Ctrl-C; none is left then.
+            VitascopeError: A process failed; all are ended then.
+            WorkerError: A process could not be started, or ended by itself.
+            KeyboardInterrupt: Ctrl-C; all are ended then.
         """
         self._is_open = True
         try:
@@ -87,7 +87,7 @@ class LocalProcesses:
             raise
 
     def place(self, number: int) -> str:
-        """See ``StretchMakers``: processes fail each by itself."""
+        """See ``StretchMakers``; each process is a place of its own."""
         return self._plans[number].label
 
     def room_bytes(self, number: int) -> int | None:
@@ -100,7 +100,7 @@ class LocalProcesses:
         return None if total is None else gpu_room_bytes(settings, total, processes=plan.gpu_processes)
 
     def check(self, video: Path, folder: Path) -> None:
-        """See ``StretchMakers``: processes of one machine see what it sees."""
+        """See ``StretchMakers``; processes on one machine see the same files."""
 
     def renew(self, number: int) -> None:
         """See ``StretchMakers``."""
@@ -109,7 +109,7 @@ class LocalProcesses:
     def make(self, number: int, order: StretchOrder, *, tell: Tell) -> StretchMade:
         """See ``StretchMakers``."""
         made = self._ask(number, order, tell)
-        assert isinstance(made, StretchMade)  # what ``serve`` sends
+        assert isinstance(made, StretchMade)  # sent by serve()
         return made
 
     def make_film(self, number: int, film: WholeFilm, *, tell: Tell) -> SegmentReport:
@@ -127,7 +127,7 @@ class LocalProcesses:
         self._tell(number, _INTERRUPT)
 
     def _tell(self, number: int, what: str) -> None:
-        """Say something to a process that it does not answer."""
+        """Send a process a message that it does not answer."""
         worker = self._workers.get(number)
         if worker is not None:
             worker.send(what)
@@ -140,7 +140,7 @@ class LocalProcesses:
             SpawnedProcess.end([worker])
 
     def _ask(self, number: int, order: StretchOrder | WholeFilm, tell: Tell) -> Any:
-        """What a process makes of an order."""
+        """Send an order to a process and wait for its answer."""
         worker = self._begun(number)
         worker.send(order)
         while isinstance(answer := self._answer(number, worker), StretchProgress):
@@ -148,7 +148,7 @@ class LocalProcesses:
         return answer
 
     def _begun(self, number: int) -> SpawnedProcess:
-        """A process that has its network; another, if it was lost."""
+        """A process with an open network; a new one if it was lost."""
         worker = self._workers.get(number)
         if worker is None:
             worker = self._start(number)
@@ -166,7 +166,7 @@ class LocalProcesses:
         self._end_all()
 
     def _end_all(self) -> None:
-        """End all processes; ``open`` begins anew."""
+        """End all processes; ``open`` can start them again."""
         with self._changing:
             self._is_open = False
             workers, self._workers = list(self._workers.values()), {}
@@ -176,14 +176,14 @@ class LocalProcesses:
         plan = self._plans[number]
         with self._changing:
             if not self._is_open:
-                raise WorkerError(f"{plan.label} was ended")
+                raise WorkerError(f"{plan.label} was stopped")
             worker = self._workers[number] = SpawnedProcess(
                 serve, plan, self._home, name=f"vitascope-worker-{number}", label=plan.label
             )
             return worker
 
     def _answer(self, number: int, worker: SpawnedProcess) -> Any:
-        """What a process says next; it is forgotten when it is gone."""
+        """Wait for a process's next answer; forget the process if it is gone."""
         try:
             return worker.answer()
         except Exception:
@@ -195,14 +195,14 @@ class LocalProcesses:
 
 
 _Order = StretchOrder | WholeFilm | str | None
-"""What to make; ``_REST``; None: all is over."""
+"""An order; ``_REST`` to rest; None to end."""
 
 
 def serve(connection: Connection, plan: WorkerPlan, home: Path) -> None:
     """The main function of a worker process: make stretches until the run ends.
 
-    A run that is gone (it crashed, or was killed) ends the process at once: there is nothing here to tidy up, since
-    what is half-made has no name.
+    If the run is gone (it crashed or was killed), the process ends at once. There is nothing to tidy up: incomplete
+    files have no name.
     """
     orders: queue.SimpleQueue[_Order] = queue.SimpleQueue()
     interrupted = threading.Event()
@@ -212,7 +212,7 @@ def serve(connection: Connection, plan: WorkerPlan, home: Path) -> None:
     sending = threading.Lock()
 
     def send(answer: object) -> None:
-        with sending, suppress(OSError):  # the run is gone; the thread that receives ends the process
+        with sending, suppress(OSError):  # the run is gone; the receiving thread ends the process
             connection.send(answer)
 
     runner = FilmRunner(

@@ -54,14 +54,14 @@ _TELL_SECONDS = 0.25
 
 
 class StretchFrames:
-    """The frames of one stretch: its warm-up, its own, and some after it that its last frames need.
+    """The frames of one stretch: its warm-up, its own frames, and some after them that the last ones need.
 
-    Frames are numbered as in the whole video, as far as its average rate tells. Damage ends them.
+    Frames have the numbers that they have in the whole video, by its average rate. Damage ends the iteration.
 
     Args:
         reader: The video's reader.
         film: The video.
-        stretch: Which part of it.
+        stretch: The part of it.
     """
 
     def __init__(self, reader: VideoReader, film: FilmOrder, stretch: FilmStretch) -> None:
@@ -69,15 +69,15 @@ class StretchFrames:
         self._film = film
         self._stretch = stretch
         self.begin_pts = film.begin_pts if stretch.begin is None else stretch.begin
-        """First pts that is the stretch's own; what is shown before is warm-up."""
+        """First pts that belongs to the stretch; frames before it are warm-up."""
         self.damage: CorruptInputError | None = None
-        """What ended its own frames early."""
+        """Damage that ended the stretch's own frames early."""
         self.corrupt_count = 0
-        """Damaged pictures that were skipped among its own."""
+        """Number of damaged frames that were skipped among its own."""
         self.on_first: Callable[[int], object] | None = None
-        """Told the number of the first frame, before anybody sees it."""
+        """Called with the first frame's number before that frame is yielded."""
         self.still_indices: set[int] = set()
-        """Numbers of the frames that the contact sheet shows."""
+        """Numbers of the frames for the contact sheet."""
 
     def owns(self, pts: int) -> bool:
         """True for frames to encode."""
@@ -112,10 +112,10 @@ class StretchFrames:
                         still = next(stills, None)
                 yield replace(frame, index=index)
             else:
-                if self._stretch.end is None:  # damage behind the last picture counts, too
+                if self._stretch.end is None:  # damage after the last frame counts, too
                     self.corrupt_count = reader.corrupt_count - damaged_before
         except CorruptInputError as error:
-            if left == film.frames_after:  # else the next stretch says so
+            if left == film.frames_after:  # otherwise the next stretch reports it
                 self.damage = error
                 self.corrupt_count = reader.corrupt_count - damaged_before
 
@@ -123,14 +123,14 @@ class StretchFrames:
         return self._stretch.end is not None and pts >= self._stretch.end
 
     def _number(self, frame: Frame) -> int:
-        """A frame's position in the video, by its time."""
+        """A frame's number in the whole video, computed from its time."""
         return round((frame.pts - self._film.begin_pts) / self._film.frame_ticks)
 
     def _from_warm_up(self) -> Iterator[Frame]:
-        """Frames from the warm-up on to the end of the video.
+        """Frames from the warm-up to the end of the video.
 
-        Where pictures last longer than on average, the warm-up has fewer than it should. What was seen then does no
-        harm, so the reader just goes back further, and the frames in between come a second time.
+        If frames last longer than average, the warm-up yields too few of them. Frames seen out of turn do no harm, so
+        the reader goes back further, and the frames in between are yielded again.
         """
         reader, film, from_pts = self._reader, self._film, self._stretch.warm_up_from
         reader.play(film.begin_pts if from_pts is None else from_pts, film.end_pts)
@@ -144,27 +144,27 @@ class StretchFrames:
                 seen = 0
                 continue
             else:
-                from_pts = None  # settled
+                from_pts = None  # the warm-up is complete
             yield frame
 
 
 class StretchMaker(Closing):
     """Mattes and encodes stretches of videos with a network that stays open. A context manager.
 
-    The GPU's memory, and page-locked memory, stays from one stretch to the next, and to the next video where that is as
-    large, until ``rest``, which who hands out stretches calls as soon as none waits.
+    GPU memory and page-locked memory are kept from one stretch to the next, and to the next video of the same size,
+    until ``rest``. Whoever hands out stretches calls that as soon as none is waiting.
 
     Args:
-        runner: Has the network: one device, its share of the CPU's cores. Who lends it may run videos on it after
-            ``rest``; those give their memory back.
+        runner: Holds the network, for one device and a share of the CPU's cores. Its owner may run videos on it after
+            ``rest``.
     """
 
     def __init__(self, runner: FilmRunner) -> None:
         self._runner = runner
         self._pipeline: Pipeline | None = None
-        """The pipeline of the stretch in hand."""
+        """The pipeline of the current stretch."""
         self._reader: VideoReader | None = None
-        """The video of the last stretch. Opening one and its decoders takes a GPU as long as 200 frames of 4K."""
+        """The video of the last stretch. To open one with its decoders takes a GPU as long as 200 frames of 4K."""
         self._size: tuple[int, int] | None = None
         """(height, width) of the video that memory is kept for."""
 
@@ -176,7 +176,7 @@ class StretchMaker(Closing):
     def facts(self) -> MakerFacts:
         """Facts about this maker for the report."""
         runner = self._runner
-        if isinstance(runner.chosen.network, DeferredNetwork):  # its engine decides what is made
+        if isinstance(runner.chosen.network, DeferredNetwork):  # its engine affects results
             runner.chosen.network.opened()
         chosen, device, name = opening(runner.chosen), runner.device, runner.settings.model.name
         return MakerFacts(
@@ -195,11 +195,11 @@ class StretchMaker(Closing):
     def answer(
         self, order: StretchOrder | WholeFilm, *, tell: Tell, interrupted: threading.Event
     ) -> StretchMade | SegmentReport | Failed:
-        """The result of an order, or why it failed.
+        """The result of an order, or the error.
 
         Args:
             order: What to make.
-            tell: Told how far it is, on a thread of its own.
+            tell: Called with the progress, on its own thread.
             interrupted: Set to end a whole video as Ctrl-C would.
         """
         try:
@@ -241,7 +241,7 @@ class StretchMaker(Closing):
 
     def _give_back(self) -> None:
         if (streams := self._runner.streams) is not None:
-            with suppress(EngineError):  # a GPU that failed says so to whoever asks it for something
+            with suppress(EngineError):  # whoever uses the GPU next will report its failure
                 streams.finish(is_last=True)
 
     def _rest_after_an_error(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -257,13 +257,13 @@ class StretchMaker(Closing):
         """Make all files of a short video.
 
         Args:
-            film: Which one.
-            tell: Told how far it is, on a thread of its own.
-            interrupted: Set to end it as Ctrl-C would.
+            film: The video and its outputs.
+            tell: Called with the progress, on its own thread.
+            interrupted: Set it to end the run as Ctrl-C would.
 
         Raises:
-            VitascopeError: What went wrong; nothing is half-written.
-            KeyboardInterrupt: ``interrupted``; what was written is kept as ``.part``.
+            VitascopeError: The video failed; no incomplete output is left.
+            KeyboardInterrupt: ``interrupted`` was set; what was written is kept as ``.part``.
         """
         runner = self._runner
         joiner = FilmJoiner(
@@ -292,11 +292,11 @@ class StretchMaker(Closing):
         """Make one stretch into its file.
 
         Args:
-            order: Which one.
-            tell: Told how far it is, on a thread of its own.
+            order: The stretch and its file.
+            tell: Called with the progress, on its own thread.
 
         Raises:
-            VitascopeError: What went wrong; no file is there.
+            VitascopeError: The stretch failed; it has no file.
         """
         runner, film = self._runner, order.film
         kinds = [(output.kind, output.encoding) for output in film.outputs]
@@ -348,7 +348,7 @@ class StretchMaker(Closing):
             try:
                 with _telling(lambda: tell(StretchProgress(pipeline.snapshot(), stretch.frame_count))):
                     measured = pipeline.run()
-            except KeyboardInterrupt:  # of ``stop``, on a thread of its own
+            except KeyboardInterrupt:  # from stop(), on another thread
                 raise WorkerError(f"{order.file.name} was stopped") from None
             finally:
                 self._pipeline = None
@@ -384,8 +384,8 @@ class ThisProcess:
     """``StretchMakers`` with a single maker, in this process.
 
     Args:
-        maker: It.
-        keeps_memory: Whoever ordered the video tells the maker when nothing is left to do.
+        maker: The maker.
+        keeps_memory: True if the caller tells the maker to rest; then ``rest`` only closes the video.
     """
 
     notes = ()
@@ -399,13 +399,13 @@ class ThisProcess:
 
     def label(self, number: int) -> str:
         """See ``StretchMakers``."""
-        del number  # the only one
+        del number  # there is only one
         return "this process"
 
     place = label
 
     def room_bytes(self, number: int) -> int | None:
-        """See ``StretchMakers``: there is no other."""
+        """See ``StretchMakers``; None, because there is no other maker to choose."""
         del number
         return None
 
@@ -414,10 +414,10 @@ class ThisProcess:
         return [self._maker.facts()]
 
     def check(self, video: Path, folder: Path) -> None:
-        """See ``StretchMakers``: it sees what it sees."""
+        """See ``StretchMakers``; nothing to check in one process."""
 
     def renew(self, number: int) -> None:
-        """See ``StretchMakers``: if it were lost, this process were."""
+        """See ``StretchMakers``; it cannot be lost without this process."""
 
     def rest(self, number: int) -> None:
         """See ``StretchMakers``."""
@@ -431,7 +431,7 @@ class ThisProcess:
         """See ``StretchMakers``."""
         del number
         made = self._maker.make(order, tell=tell)
-        return replace(made, peak_memory_bytes=0)  # the run's own, which counts it
+        return replace(made, peak_memory_bytes=0)  # the run's report already counts this process
 
     def make_film(self, number: int, film: WholeFilm, *, tell: Tell) -> SegmentReport:
         """See ``StretchMakers``."""
@@ -439,7 +439,7 @@ class ThisProcess:
         return self._maker.make_film(film, tell=tell, interrupted=threading.Event())
 
     def interrupt(self, number: int) -> None:
-        """See ``StretchMakers``: the pipeline sees that nobody wants it, see ``drop``."""
+        """See ``StretchMakers``; stops the pipeline, as ``drop`` does."""
         self.drop(number)
 
     def drop(self, number: int) -> None:
@@ -448,11 +448,11 @@ class ThisProcess:
         self._maker.stop()
 
     def close(self) -> None:
-        """See ``StretchMakers``: whoever opened the maker closes it."""
+        """See ``StretchMakers``; the owner of the maker closes it."""
 
 
 class _Stretch:
-    """One stretch on its way from the decoder to its file."""
+    """One stretch on its way from decoder to file."""
 
     def __init__(
         self, reader: VideoReader, order: StretchOrder, file: StretchWriter, *, vr: VrDescription
@@ -472,7 +472,7 @@ class _Stretch:
         ]
 
     def encode(self, rendered: Rendered) -> None:
-        """Write the next frame if it belongs to the stretch; others are not drawn."""
+        """Encode the next frame if it belongs to the stretch; the others are not drawn."""
         if not rendered.pictures:
             return
         picture = rendered.pictures[0]
@@ -484,20 +484,20 @@ class _Stretch:
             stills = (self._sheet.still(rendered),)
         time = FrameTime(picture.pts, picture.time_base, picture.duration)
         sets = None
-        if self.frame_count == 0:  # encoders of a GPU open with their first picture
+        if self.frame_count == 0:  # GPU encoders open with their first frame
             sets = tuple(encoder.parameter_sets for encoder in self.encoders)
         self.frame_count += 1
         self._file.write(Encoded(sets, (time,), tuple(packets), stills))
 
     def flush(self) -> None:
-        """Write what the encoders still hold."""
+        """Write the packets that the encoders still hold."""
         if self.frame_count:
             packets = tuple(tuple(encoder.flush()) for encoder in self.encoders)
             self._file.write(Encoded(None, (), packets))
 
 
 def _watching(film: Interruptible, tell: Tell, interrupted: threading.Event) -> AtIntervals:
-    """Tell how far a whole video is, and end it when it is interrupted, while the block lasts."""
+    """Report the progress of a whole video, and end it when it is interrupted, while the block runs."""
 
     def look() -> None:
         if interrupted.is_set():
@@ -509,5 +509,5 @@ def _watching(film: Interruptible, tell: Tell, interrupted: threading.Event) -> 
 
 
 def _telling(tell: Callable[[], object]) -> AtIntervals:
-    """Tell something some times a second, while the block lasts."""
+    """Call a function several times a second while the block runs."""
     return AtIntervals(tell, _TELL_SECONDS, name="vitascope-telling")

@@ -1,7 +1,6 @@
-"""The interface for making stretches and short videos elsewhere: give a stretch, get its file or its error.
+"""The interface for making stretches and short videos elsewhere: order a stretch, get its file or an error.
 
-Who makes it is a process of this machine (``local.py``) or of another (``cluster.py``). All that crosses the port are
-plain values.
+The maker is a process on this machine (``local.py``) or another (``cluster.py``). Only plain values cross the port.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class OutputOrder:
     kind: OutputKind
     path: Path
     info: VideoInfo
-    """What the written pictures are."""
+    """Description of the written frames."""
     encoding: Encoding
     hdr: HdrMetadata | None
 
@@ -44,37 +43,37 @@ class FilmOrder:
     video: Path
     outputs: tuple[OutputOrder, ...]
     begin_pts: int
-    """pts of the first picture of the run."""
+    """pts of the first frame of the run."""
     end_pts: int | None
-    """First pts that is no longer wanted; None is the video's end."""
+    """First pts after the run; None for the video's end."""
     frame_ticks: Fraction
-    """Ticks of a picture, on average: frames are numbered by it."""
+    """Average ticks per frame, by which frames are numbered."""
     warm_up_frames: int
-    """Fewest pictures that a stretch in the middle of the video must have seen before its first."""
+    """Minimum number of frames that a stretch in the middle of the video must decode before its first."""
     frames_after: int
-    """Pictures behind its last that a stretch must have seen, so that cuts and the beginnings of shots near its end
-    are decided as if it went on."""
+    """Frames that a stretch must decode after its last one, so that cuts and shots that begin near its end are
+    decided as in the whole video."""
     still_pts: tuple[int, ...]
-    """Moments that the contact sheet shows, in order."""
+    """Times for the contact sheet (pts), in order."""
     stretch_count: int
     frame_count: int | None
-    """Expected; None where the video does not say."""
+    """Expected frames; None if unknown."""
     int8: Int8Choice | None = None
-    """What became of the wish for INT8, decided once for all."""
+    """The decision on INT8, made once for all stretches."""
     scanned: Path | None = None
-    """Who is in the video, where that makes a difference, in a file that all see."""
+    """A file with the people of the video, for all makers; None if it does not matter."""
 
 
 @dataclass(frozen=True, slots=True)
 class StretchOrder:
-    """One stretch to make."""
+    """An order for one stretch."""
 
     film: FilmOrder
     stretch: FilmStretch
     file: Path
-    """Where it goes; it appears there whole."""
+    """Path of its file, which appears there only when complete."""
     made_by: Mapping[str, Any]
-    """What makes it, for its head: two stretches of which this is equal are equal."""
+    """What makes it, for the file's head: stretches with equal values are equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +81,14 @@ class WholeFilm:
     """A video that is a single stretch, so that one maker makes its files alone."""
 
     planned: PlannedVideo
-    """All paths are absolute."""
+    """All its paths are absolute."""
     resume: bool
-    """Take the stretch that an earlier run left."""
+    """Use the stretch that an earlier run left."""
 
 
 @dataclass(frozen=True, slots=True)
 class MakerFacts:
-    """Facts about a maker with an open network (``NetworkFacts``), and why it has this network."""
+    """Facts about a maker with an open network (``NetworkFacts``), and why it uses this network."""
 
     name: str
     requested: str
@@ -101,11 +100,11 @@ class MakerFacts:
     device_label: str
     device_note: str | None
     network_sha256: str | None
-    """Checksum of the network's file; None where it has none of its own."""
+    """Checksum of the network's file; None if it has no file of its own."""
 
     @property
     def engine_kind(self) -> str:
-        """The engine without its number of threads, which does not change results on the CPU."""
+        """The engine without its number of threads, which does not affect results on the CPU."""
         return re.sub(r", \d+ threads?", "", self.engine_name)
 
 
@@ -115,23 +114,23 @@ class StretchProgress:
 
     pipeline: PipelineReport
     frame_count: int
-    """Frames of its own that were encoded."""
+    """Number of its own frames that are encoded."""
 
 
 @dataclass(frozen=True, slots=True)
 class StretchMade:
-    """A finished stretch, and its cost."""
+    """A finished stretch, with its time and memory."""
 
     pipeline: PipelineReport
     frame_count: int
     gpu: GpuReport | None
     peak_memory_bytes: int | None
     damage: CorruptInputError | None = None
-    """Why the video could not be read to the stretch's end."""
+    """Why the stretch could not be decoded to its end; None if it was."""
 
 
 Tell = Callable[[StretchProgress], object]
-"""Told some times a second how far a stretch is."""
+"""Called several times a second with the progress of a stretch."""
 
 
 class MakerGoneError(WorkerError):
@@ -139,7 +138,7 @@ class MakerGoneError(WorkerError):
 
 
 class StretchMakers(Protocol):
-    """A group of makers that each make one stretch at a time. One thread per maker may call the methods."""
+    """A group of makers that each make one stretch at a time. Each may be used from a thread of its own."""
 
     def __len__(self) -> int: ...
 
@@ -155,49 +154,51 @@ class StretchMakers(Protocol):
         """The name of a maker in messages, for example ``the process of GPU 1``."""
 
     def open(self) -> Sequence[MakerFacts]:
-        """Let each maker open its network.
+        """Open each maker's network.
 
         Raises:
-            VitascopeError: What one could not do; none is left then.
+            VitascopeError: One failed; all are closed then.
         """
 
     def place(self, number: int) -> str:
-        """The place of a maker, in a few words: work that fails there may succeed elsewhere."""
+        """A maker's place, in a few words: work that fails there may succeed elsewhere."""
 
     def room_bytes(self, number: int) -> int | None:
         """GPU memory that a maker may use; None without a GPU, or if unknown."""
 
     def check(self, video: Path, folder: Path) -> None:
-        """Check that all makers see a video and its output folder. Call it while they are idle: numbers may change.
+        """Check that all makers see a video and its output folder.
+
+        Call it while they are idle, because their numbers may change.
 
         Raises:
-            InputError: One does not see the video.
-            OutputError: One does not see the folder, or may not write there.
-            WorkerError: One was lost.
+            InputError: A maker cannot see the video.
+            OutputError: A maker cannot see the folder, or may not write there.
+            WorkerError: All were lost.
         """
 
     def renew(self, number: int) -> None:
-        """Restart a lost maker, and wait until it has its network; others may work meanwhile.
+        """Restart a lost maker, and wait until its network is open; others may work meanwhile.
 
         Raises:
-            VitascopeError: It cannot.
-            MakerGoneError: There will be no other in its place.
+            VitascopeError: It failed to start.
+            MakerGoneError: It cannot be replaced.
         """
 
     def make(self, number: int, order: StretchOrder, *, tell: Tell) -> StretchMade:
         """Let a maker make a stretch, and wait for it. A lost maker is restarted first.
 
         Raises:
-            VitascopeError: What went wrong there. No file is there then, and whoever makes it may be asked again.
-            WorkerError: It was lost meanwhile.
-            MakerGoneError: It was lost before, and there will be no other in its place.
+            VitascopeError: The stretch failed and has no file; the maker may be asked again.
+            WorkerError: The maker was lost meanwhile.
+            MakerGoneError: The maker was lost before and cannot be replaced.
         """
 
     def make_film(self, number: int, film: WholeFilm, *, tell: Tell) -> SegmentReport:
         """Let a maker make all files of a video, and wait for it.
 
         Raises:
-            VitascopeError: As for ``make``; the files that are named are whole.
+            VitascopeError: As for ``make``; files under their final names are complete.
         """
 
     def rest(self, number: int) -> None:
@@ -210,4 +211,4 @@ class StretchMakers(Protocol):
         """Drop a maker at once: its current work ends with an error. The next ``make`` restarts it. Idempotent."""
 
     def close(self) -> None:
-        """End all makers, gently if they are idle. Idempotent."""
+        """Close all makers, gently if they are idle. Idempotent."""

@@ -1,4 +1,4 @@
-"""Plans how many processes share a video, and the share of the machine for each."""
+"""Plans how many processes share a video, and each one's share of the machine."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from vitascope.segmentation.matting.scene_cuts import LOOK_AHEAD_FRAMES
 from vitascope.segmentation.matting.shot_windows import FOLLOWING_FRAMES, WINDOW_FRAMES
 
 _CORES_OF_A_WORKER = 4
-"""What a network uses well: see ``benchmarks/results/processes.json``."""
+"""Number of cores that a network uses well; see ``benchmarks/results/processes.json``."""
 _MEMORY_OF_RECURRENT_FRAMES = 192
-"""RVM started in the middle of a video against RVM from its start: ``benchmarks/results/seams.json``. Clear pictures
-settle within 16 frames (0.1 of 255); of people half hidden and out of focus it stays undecided for seconds (18.9 after
-16 frames, 2.5 after 128, 1.4 after 192)."""
+"""Frames until RVM, started in the middle of a video, agrees with RVM from its start:
+``benchmarks/results/seams.json``. Clear frames settle within 16 frames (difference 0.1 of 255). People half hidden
+and out of focus stay undecided for seconds (18.9 after 16 frames, 2.5 after 128, 1.4 after 192)."""
 _MEMORY_OF_OTHERS_FRAMES = 16
-"""The gate of the selfie networks fades over 4 frames and looks a second time after 3 or more."""
+"""The selfie networks' gate fades over 4 frames, and checks again after 3 or more."""
 _SMOOTHING_REST = 0.02
 _MOST_SMOOTHING_FRAMES = 240
 
@@ -30,17 +30,17 @@ class WorkerPlan:
     """The plan for one process."""
 
     label: str
-    """For messages, for example ``the process of GPU 1``."""
+    """Its name in messages, for example ``the process of GPU 1``."""
     loaded: LoadedSettings
     gpu_processes: int = 0
-    """Who share its GPU, with itself; 0 works on the CPU."""
+    """Number of processes that share its GPU, including itself; 0 works on the CPU."""
 
 
 def plan_crew(loaded: LoadedSettings) -> list[WorkerPlan]:
-    """The workers of a run: one for each entry of the list of GPUs, or as many as suit the CPU's cores.
+    """The worker processes of a run: one for each entry of the list of GPUs, or as many as suit the CPU's cores.
 
-    Cores, the memory of queues, and what is reserved on a GPU are shared out, wherever a setting does not say how much
-    each process gets.
+    Cores, memory for queues, and reserved GPU memory are divided among them, unless a setting gives the amount for
+    each.
     """
     settings, cores = loaded.settings, available_cores()
     ids = settings.gpu.device_ids
@@ -64,7 +64,7 @@ def plan_crew(loaded: LoadedSettings) -> list[WorkerPlan]:
 
 
 def _of_gpu(settings: Settings, number: int, processes: int) -> dict[str, Any]:
-    """Settings of one of some processes that share a GPU."""
+    """Settings of one of several processes that share a GPU."""
     own: dict[str, Any] = {"gpu.device": "cuda", "gpu.device_id": number}
     if settings.gpu.memory_fraction is not None:
         own["gpu.memory_fraction"] = settings.gpu.memory_fraction / processes
@@ -78,7 +78,7 @@ class NodeShare:
     loaded: LoadedSettings
     cores: float
     gpu_processes: int = 0
-    """Who share its GPU, with itself; 0 works on the CPU."""
+    """Number of processes that share its GPU, including itself; 0 works on the CPU."""
 
 
 def plan_node(
@@ -86,19 +86,19 @@ def plan_node(
 ) -> list[NodeShare]:
     """The workers on one machine of a cluster: one for each GPU, or for every few cores without GPUs.
 
-    ``gpu.device_ids`` says how many share the first, second ... of its GPUs, as far as it has so many.
+    ``gpu.device_ids`` gives the number of processes for the first, second ... of its GPUs, as far as it has them.
 
     Args:
         loaded: The run's settings.
         cores: Cores of the machine.
-        gpus: GPUs of the machine; each that works there sees its own alone.
-        gpu_bytes: Memory of each GPU that a run may use, if it were alone there; None where that is not known.
+        gpus: Number of GPUs of the machine; each worker sees only its own.
+        gpu_bytes: Memory of each GPU that a single process could use; None if unknown.
     """
     settings = loaded.settings
     ids = settings.gpu.device_ids
     if gpus and settings.gpu.device != "cpu":
         sharing = [ids.count(number) for number in sorted(set(ids)) if number < gpus] if ids else [1] * gpus
-        if gpu_bytes is not None:  # who share a GPU get the largest
+        if gpu_bytes is not None:  # the most shared GPUs must be the largest
             sizes = sorted((inf if size is None else size for size in gpu_bytes), reverse=True)
             needed = gpu_bytes_needed(loaded)
             pairs = zip(sorted(sharing, reverse=True), sizes, strict=False)
@@ -120,7 +120,7 @@ def plan_node(
 
 
 def _shared_out(settings: Settings, *, cores: int, count: int, on_gpus: bool = False) -> dict[str, Any]:
-    """What each of some processes gets of a machine."""
+    """Settings with each process's share of a machine."""
     share = max(cores // count, 1)
     stages = settings.pipeline.stages
     return {
@@ -131,13 +131,13 @@ def _shared_out(settings: Settings, *, cores: int, count: int, on_gpus: bool = F
         "pipeline.stages.decode.threads": stages.decode.threads or share,
         "pipeline.stages.postprocess.threads": stages.postprocess.threads or share,
         "gpu.device_ids": None,
-        # What is kept of a video belongs to its frames' numbers, which a process in the middle only estimates.
+        # The cache is keyed by frame number, which a process in the middle of a video only estimates.
         "processing.enable_caching": False,
     }
 
 
 def settings_for_one(loaded: LoadedSettings) -> LoadedSettings:
-    """The settings of a run in this process alone."""
+    """Settings for a run in this process alone."""
     values: dict[str, Any] = {
         "processing.use_multiprocessing": False,
         "processing.cluster": None,
@@ -149,11 +149,11 @@ def settings_for_one(loaded: LoadedSettings) -> LoadedSettings:
 
 
 def warm_up_frames(settings: Settings, *, recurrent: bool) -> int:
-    """Frames that a network and a smoother must see before a stretch, so that its start is as in the whole video.
+    """Frames that network and smoother must see before a stretch, so that it begins as it would in the whole video.
 
     Args:
         settings: The run's settings.
-        recurrent: The network remembers.
+        recurrent: True if the network has a state.
     """
     if settings.processing.overlap_frames is not None:
         return settings.processing.overlap_frames
@@ -165,10 +165,10 @@ def warm_up_frames(settings: Settings, *, recurrent: bool) -> int:
 
 
 def frames_after(settings: Settings) -> int:
-    """Frames that a stretch must see after its last one, so that its end is as in the whole video.
+    """Frames that a stretch must see after its last one, so that it ends as it would in the whole video.
 
-    Whether a shot begins with a frame is known a few frames later; the first frames of a shot are matted together, and
-    with ``inference.bidirectional`` all of them are, a second or so at a time.
+    Scene cuts are confirmed a few frames later, and the first frames of a shot are matted together; with
+    ``inference.bidirectional`` all frames are, about a second at a time.
     """
     cuts = LOOK_AHEAD_FRAMES if settings.video.scene_cut_threshold > 0 else 0
     together = settings.model.look_ahead_frames
@@ -187,8 +187,8 @@ _NOT_OF_PICTURES: dict[str, Any] = {
     "pipeline": {"stages": {"decode", "preprocess", "postprocess", "encode"}},
     "tensorrt": {"workspace_gb", "cache_dir"},
 }
-"""Settings that change no picture: what is for others, and how a machine is shared out; and who is kept, which is told
-for each stretch."""
+"""Settings that do not affect frames: those of other commands, those that divide a machine, and the choice of people,
+which is recorded for each stretch."""
 
 
 def settings_of_pictures(settings: Settings) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Another process of this machine: started, asked, heard, and gone when the run is.
+"""Another process on this machine that ends with the run.
 
-One that dies is noticed at once, because its connection ends. A run that dies takes its processes along for the same
-reason: each finds its connection ended.
+If it dies, its connection closes, so the run notices at once. If the run dies, the process notices in the same way
+and ends.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _FIRM_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """An error in the place of an answer, and its traceback as text, which does not travel otherwise."""
+    """An error sent instead of an answer, with its traceback as text, because tracebacks cannot be pickled."""
 
     error: Exception
     trace: str
 
     @classmethod
     def of(cls, error: Exception) -> Self:
-        """An error that was caught; what does not survive being sent becomes a ``WorkerError`` that says the same."""
+        """Wrap an error; one that cannot be pickled becomes a ``WorkerError`` with the same message."""
         try:
             copy = pickle.loads(pickle.dumps(error))
         except Exception:
@@ -43,24 +43,24 @@ class Failed:
         return cls(sent, "".join(traceback.format_exception(error)))
 
     def raised_in(self, label: str) -> Exception:
-        """The error, with the place that it came from as a note and its traceback as the cause."""
+        """The error, with its origin as a note and the remote traceback as its cause."""
         self.error.add_note(f"in {label}")
         self.error.__cause__ = WorkerError(f"the traceback in {label}:\n{self.trace}")
         return self.error
 
 
 class SpawnedProcess:
-    """A process that does one thing, and a connection to it.
+    """A process that runs one function, and a connection to it.
 
-    It is spawned, not forked: CUDA and threads survive no fork. Ctrl-C, which reaches all processes of a terminal,
-    leaves it alone: the run decides.
+    It is spawned, not forked, because CUDA and threads do not survive a fork. It ignores Ctrl-C, which reaches all
+    processes of a terminal: the run decides.
 
     Args:
-        target: What it does, importable by its name. It is called there with its end of the connection and ``args``;
-            an error of it is sent back.
-        args: What ``target`` needs; sent to it.
-        name: As the system shows it.
-        label: What messages call it.
+        target: An importable function. It is called in the process with its end of the connection and ``args``; its
+            errors are sent back.
+        args: Arguments for ``target``; they must be picklable.
+        name: The process's name in the system.
+        label: Its name in messages.
 
     Raises:
         WorkerError: It cannot be started.
@@ -69,9 +69,9 @@ class SpawnedProcess:
     def __init__(self, target: Callable[..., object], *args: object, name: str, label: str) -> None:
         self.label = label
         self.process: SpawnProcess
-        """As the standard library knows it."""
+        """The process object of ``multiprocessing``."""
         self.is_lost = False
-        """It ended by itself, as an answer that was waited for told."""
+        """True once waiting for an answer found that it had ended by itself."""
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         self.process = context.Process(target=_run, args=(theirs, target, args), name=name, daemon=True)
@@ -84,18 +84,18 @@ class SpawnedProcess:
             theirs.close()
 
     def send(self, what: object) -> None:
-        """Say something. One that is gone is noticed by waiting for its answer."""
+        """Send an object. If the process is gone, waiting for its answer will notice."""
         with suppress(OSError):
             self._connection.send(what)
 
     def answer(self) -> Any:
-        """What it says next, waited for.
+        """Wait for the next object that it sends.
 
         Raises:
-            VitascopeError: What went wrong there.
-            WorkerError: It is gone.
+            VitascopeError: An error in the process.
+            WorkerError: The process is gone.
         """
-        # The sentinel, too: a compiler that the process has started may hold the connection open after its end.
+        # Wait for the sentinel, too: a compiler started by the process may keep the connection open after its end.
         if self._connection in wait([self._connection, self.process.sentinel]):
             with suppress(EOFError, OSError):
                 answer = self._connection.recv()
@@ -122,7 +122,7 @@ class SpawnedProcess:
 
     @staticmethod
     def end(processes: Sequence[SpawnedProcess]) -> None:
-        """End some, whatever they are at."""
+        """End processes, whatever they are doing."""
         for one in processes:
             one.process.terminate()
         for one in processes:
@@ -143,10 +143,10 @@ def _run(connection: Connection, target: Callable[..., object], args: Sequence[o
 
 @contextmanager
 def _unknown_main() -> Iterator[None]:
-    """Keep spawned processes from importing the user's script, which they need nothing of.
+    """Keep spawned processes from importing the user's script, which they do not need.
 
-    They would run it again, with all that it imports; a script without ``if __name__ == "__main__"`` would start
-    processes without end, and one from standard input cannot be imported at all.
+    Importing would run it again. A script without ``if __name__ == "__main__"`` would start processes endlessly, and
+    one from standard input cannot be imported at all.
     """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
@@ -158,9 +158,9 @@ def _unknown_main() -> Iterator[None]:
 
 @contextmanager
 def _ctrl_c_waits() -> Iterator[None]:
-    """Let Ctrl-C wait, here and for good in a process that starts meanwhile: it inherits what is blocked.
+    """Block Ctrl-C here, and permanently in a process started meanwhile, which inherits the mask.
 
-    A worker would otherwise die of it, with a traceback, before it could say that it does not care.
+    Otherwise Ctrl-C would kill a worker with a traceback before it could ignore the signal.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield

@@ -1,14 +1,13 @@
-"""Finished stretches of a video as files, and the folders that they lie in: a run's own, and one that all runs share.
+"""Finished stretches of a video as files, and the folders that hold them: a run's own, and one shared by all runs.
 
-A file holds what made the stretch, the packets of all its frames, and what became of them. It is a line that says what
-it is, then records: a JSON head and some binary parts, whose sizes the head tells,
-under a CRC-32. The first record says what made the stretch, one for each step of the encoders follows, and the last
-sums up. The file gets its name when it is whole and on the disk, so whoever finds one may use it, and two who make the
-same stretch do not disturb one another.
+A file begins with a line that identifies the format. Records follow: a JSON head and binary parts, whose sizes the
+head gives, and a CRC-32. The first record describes what made the stretch; then comes one for each step of the
+encoders; the last is a summary. A file gets its name only when it is complete and on disk, so any file found can be
+used, and two makers of the same stretch do not disturb each other.
 
-A run's own folder is beside its output until the output is whole. What runs share lies in ``stretches`` below
-Vitascope's home, by what made it, up to a size: a second cut makes only what changes. What was unused for longest goes
-first.
+A run's own folder lies beside its output until the output is complete. The shared folder is ``stretches`` below
+Vitascope's home. Its files are found by what made them, so that a second run only makes what has changed; above a
+total size, the least recently used are removed.
 """
 
 from __future__ import annotations
@@ -45,52 +44,52 @@ from vitascope.segmentation.render.contact_sheet import Rgb8
 
 _MAGIC = b"Vitascope stretch 1\n"
 _SIZES, _CHECKSUM = struct.Struct("<IQ"), struct.Struct("<I")
-"""Bytes of a record's head and of its parts; and the CRC-32 of all three."""
+"""Sizes of a record's head and of its parts; and the CRC-32 of all three."""
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """What the encoders gave out since the last time."""
+    """Output of the encoders since the last step."""
 
     parameter_sets: tuple[bytes, ...] | None
-    """Each output's encoder's; with the first packets of a stretch only."""
+    """For each output, its encoder's; only with the first packets of a stretch."""
     times: tuple[FrameTime, ...]
-    """When the encoded frames are shown."""
+    """Presentation times of the encoded frames."""
     packets: tuple[tuple[EncodedPacket, ...], ...]
-    """For each output, its packets."""
+    """Packets of each output."""
     stills: tuple[Rgb8, ...] = ()
-    """uint8 RGB [H, W, 3], for the contact sheet."""
+    """Stills for the contact sheet, uint8 RGB [H, W, 3]."""
 
 
 @dataclass(frozen=True, slots=True)
 class StretchSummary:
-    """What the whole video's report says of a stretch."""
+    """What the video's report needs to know about a stretch."""
 
     frame_count: int
     cut_count: int
     corrupt_count: int
     damage: str | None
-    """Why it could not be read to its end."""
+    """Why it could not be read to its end; None if it was."""
     notes: tuple[str, ...]
     network_size: tuple[int, int]
-    """(height, width)."""
+    """(height, width) of the network's input."""
     engine_name: str
     decoder: str
     shows_people: bool
-    """Somebody was found in one of its frames."""
+    """True if somebody was found in one of its frames."""
     kept_frames: tuple[KeptFrames, ...] = ()
-    """In how many of them something of those who are kept is seen."""
+    """Number of its frames in which each kept person is seen."""
 
 
 class StretchWriter(Closing):
-    """Writes a stretch's file. A context manager, which removes what was not finished.
+    """Writes a stretch's file. A context manager; on leaving, an unfinished file is removed.
 
     Args:
-        path: The file; its folder exists.
-        made_by: What makes it; JSON can say it.
+        path: The file; its folder must exist.
+        made_by: What makes it, as values that JSON can hold.
 
     Raises:
-        OutputError: It cannot be written.
+        OutputError: The file cannot be written.
     """
 
     def __init__(self, path: Path, *, made_by: Mapping[str, Any]) -> None:
@@ -109,16 +108,16 @@ class StretchWriter(Closing):
             raise
 
     def close(self) -> None:
-        """Remove what was not finished."""
+        """Remove the file unless it is finished."""
         if not self._is_finished:
-            # What is still buffered would be written now, to a disk that may be full, and is to be removed.
+            # Closing flushes the buffer to a disk that may be full; the file is removed anyway.
             with suppress(OSError):
                 self._file.close()
             with suppress(OSError):
                 self._partial.unlink()
 
     def write(self, encoded: Encoded) -> None:
-        """Append what the encoders gave out.
+        """Append one step of the encoders.
 
         Raises:
             OutputError: The disk is full, or failed.
@@ -142,7 +141,7 @@ class StretchWriter(Closing):
         self._record(head, parts)
 
     def finish(self, summary: StretchSummary) -> None:
-        """Complete the file and give it its name, in place of one that is there.
+        """Complete the file and give it its name, replacing an existing one.
 
         Raises:
             OutputError: The disk is full, or failed.
@@ -150,7 +149,7 @@ class StretchWriter(Closing):
         self._record({"summary": asdict(summary)})
         with wrap_output_error(self._path, "finish it"):
             self._file.flush()
-            os.fsync(self._file.fileno())  # a power cut must not leave half of it under the final name
+            os.fsync(self._file.fileno())  # so that a power cut cannot leave half a file under the final name
             self._file.close()
             if isinstance(self._path, RemotePath):
                 self._path.receive(self._partial)
@@ -174,37 +173,37 @@ class StretchFile:
     """A finished stretch.
 
     Args:
-        path: Its file.
+        path: The file.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.summary: StretchSummary | None = None
-        """Known when all was read."""
+        """Set once the file was read to its end."""
 
     def is_whole(self, *, made_by: Mapping[str, Any]) -> bool:
-        """True when it is what would be made now, to its end and undamaged; then ``summary`` is known.
+        """True if it is what would be made now, complete and undamaged; ``summary`` is then set.
 
         Args:
             made_by: What would make it now.
         """
         try:
             records = self._records()
-            # As JSON has it: without tuples.
+            # Compare as JSON, which has no tuples.
             if next(records)[0].get("made_by") != json.loads(json.dumps(dict(made_by))):
                 return False
             for _ in records:
                 pass
         except OutputError:
             return False
-        assert self.summary is not None  # or reading had failed
+        assert self.summary is not None  # set by reading to the end
         return self.summary.damage is None
 
     def encoded(self) -> Iterator[Encoded]:
-        """All that the encoders gave out, in order; then ``summary`` is known.
+        """All steps of the encoders, in order; ``summary`` is then set.
 
         Raises:
-            OutputError: The file is gone or damaged.
+            OutputError: The file is missing or damaged.
         """
         records = self._records()
         next(records)
@@ -231,7 +230,7 @@ class StretchFile:
             )
 
     def _records(self) -> Iterator[tuple[dict[str, Any], list[bytes]]]:
-        """Heads and parts of all but the last record, which becomes ``summary``."""
+        """Head and parts of all records but the last, which becomes ``summary``."""
         with wrap_output_error(self.path, "read it"), self.path.open("rb") as file:
             size = self.path.stat().st_size
             if file.read(len(_MAGIC)) != _MAGIC:
@@ -252,7 +251,7 @@ class StretchFile:
             raise self._damaged()
 
     def _damaged(self) -> OutputError:
-        return OutputError(f"{self.path}: it is damaged; --resume makes this stretch again")
+        return OutputError(f"{self.path}: the file is damaged; --resume makes this stretch again")
 
 
 def _summary(values: dict[str, Any]) -> StretchSummary:
@@ -267,19 +266,19 @@ _ABANDONED_SECONDS = 3600.0
 
 
 class WorkFolder:
-    """The folder of a run beside its output, made where it is not there. A context manager.
+    """The folder of a run beside its output, created if necessary. A context manager.
 
-    The outputs are locked, so no other run uses it.
+    The outputs are locked, so no other run uses the folder.
 
-    It is removed when all went well, and where the input is to blame, which another run would meet again. Else what is
-    finished stays, and the error says so.
+    It is removed after success, and after errors in the input, which another run would meet again. Otherwise finished
+    stretches stay, and the error says so.
 
     Args:
         output: The first output of the video.
-        resume: Keep the stretches that an earlier run made; else they are removed.
+        resume: Keep stretches of an earlier run; otherwise they are removed.
 
     Raises:
-        OutputError: It cannot be made, or not emptied.
+        OutputError: The folder cannot be created or emptied.
     """
 
     def __init__(self, output: Path, *, resume: bool) -> None:
@@ -290,7 +289,7 @@ class WorkFolder:
             if self.path.exists() and not resume:
                 remove_folder(self.path)
             self.path.mkdir(exist_ok=True)
-            for left_over in self.path.glob(".*.part"):  # of processes that were killed
+            for left_over in self.path.glob(".*.part"):  # from processes that were killed
                 left_over.unlink()
 
     def __enter__(self) -> Self:
@@ -298,22 +297,22 @@ class WorkFolder:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Remove it, unless another run can go on from it."""
+        """Remove the folder, unless another run can continue from it."""
         count = finished_stretches(self.path)
         if error is None or not count or getattr(error, "exit_code", None) == InputError.exit_code:
             self.remove()
             return
-        for left_over in self.path.glob(".*.part"):  # of processes that were just ended
+        for left_over in self.path.glob(".*.part"):  # from processes that were just stopped
             left_over.unlink(missing_ok=True)
         add_to_line(
             error, f"--resume continues from {count} finished stretch{'es' * (count > 1)} in {self.path.name}"
         )
 
     def with_copy_of(self, file: Path) -> Path:
-        """Put a copy of a file there, for all who make stretches; where it is.
+        """Copy a file into the folder, for all makers; returns the copy's path.
 
         Raises:
-            OutputError: It cannot be written.
+            OutputError: The copy cannot be written.
         """
         copy = self.path / file.name
         with wrap_output_error(copy, "write it"):
@@ -324,17 +323,17 @@ class WorkFolder:
         return copy
 
     def file_of(self, number: int) -> Path:
-        """The file of a stretch."""
+        """The path of a stretch's file."""
         return self.path / f"{number:05}{_SUFFIX}"
 
     def remove(self) -> None:
-        """Remove it with all that lies in it; one that is gone is fine."""
+        """Remove the folder and its content; it may be missing."""
         with suppress(OSError):
             remove_folder(self.path)
 
 
 def finished_stretches(folder: Path) -> int:
-    """How many lie in a video's folder; 0 where it is not there."""
+    """Number of finished stretches in a video's folder; 0 if the folder does not exist."""
     return sum(1 for _ in folder.glob(f"*{_SUFFIX}"))
 
 
@@ -342,7 +341,7 @@ class KeptStretches:
     """The folder of finished stretches that runs share.
 
     Args:
-        most_bytes: Most bytes of all of them together; one that is larger is not kept.
+        most_bytes: Maximum size of all stretches together, in bytes; a larger stretch is not kept.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -350,28 +349,28 @@ class KeptStretches:
 
     @classmethod
     def of(cls, settings: Settings, *, wanted: bool | None = None) -> Self | None:
-        """The folder as settings ask for it: where matte caching is on, or hints are given.
+        """The folder, if the settings ask for it: with matte caching, or with hints.
 
         Args:
             settings: The run's settings.
-            wanted: Whether it is kept whatever they say.
+            wanted: Overrides the settings if given.
         """
         if wanted is None:
             wanted = settings.processing.enable_caching or settings.people.hints is not None
         return cls(int(settings.processing.cache_size_gb * 1e9)) if wanted else None
 
     def take(self, made_by: Mapping[str, Any], path: Path) -> bool:
-        """Put the stretch that was made by this under a name of the caller's; False where there is none."""
+        """Link a kept stretch that was made by this to the caller's path; False if there is none."""
         kept = self._file(made_by)
         try:
             _put(kept, path)
             os.utime(kept, ns=(time.time_ns(),) * 2)
-        except OSError:  # nobody made it, or it has just gone
+        except OSError:  # never made, or just removed
             return False
         return True
 
     def keep(self, made_by: Mapping[str, Any], path: Path) -> None:
-        """Keep a finished stretch; where the disk refuses, it is made again another time."""
+        """Keep a finished stretch; if the disk refuses, it is made again next time."""
         with suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True)
             if self._make_room(path.stat().st_size):
@@ -382,10 +381,10 @@ class KeptStretches:
         return self._folder / f"{blake2b(text.encode(), digest_size=20).hexdigest()}{_SUFFIX}"
 
     def _make_room(self, size: int) -> bool:
-        """Remove what was unused for longest until so much more fits; False for what never does."""
+        """Remove the least recently used stretches until ``size`` bytes fit; False if they never can."""
         if size > self._most_bytes:
             return False
-        for left_over in self._folder.glob(f"*{_PARTIAL_SUFFIX}"):  # of processes that were killed
+        for left_over in self._folder.glob(f"*{_PARTIAL_SUFFIX}"):  # from processes that were killed
             if left_over.stat().st_mtime + _ABANDONED_SECONDS < time.time():
                 left_over.unlink(missing_ok=True)
         files = [(file.stat(), file) for file in kept_stretch_files()]
@@ -399,7 +398,7 @@ class KeptStretches:
 
 
 def kept_stretch_files() -> list[Path]:
-    """All that are kept, by anybody."""
+    """All kept stretches, of all runs."""
     return list(_folder().glob(f"*{_SUFFIX}"))
 
 
@@ -408,7 +407,7 @@ def _folder() -> Path:
 
 
 def _put(source: Path, target: Path) -> None:
-    """Another name for a file that nobody changes; a copy, where the two lie on different disks."""
+    """Link a file, which nobody changes, to another name; copy it if that is on another disk."""
     partial = target.with_name(f".{secrets.token_hex(8)}{_PARTIAL_SUFFIX}")
     try:
         try:
@@ -417,4 +416,4 @@ def _put(source: Path, target: Path) -> None:
             shutil.copyfile(source, partial)
         partial.replace(target)
     finally:
-        partial.unlink(missing_ok=True)  # two names of one file are not replaced by one another
+        partial.unlink(missing_ok=True)  # rename does nothing if both are names of one file

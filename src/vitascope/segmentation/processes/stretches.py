@@ -1,19 +1,19 @@
-"""Cutting a video into stretches that are made apart from one another: pure arithmetic on time stamps.
+"""Divides a video into stretches that are made independently: pure arithmetic on timestamps.
 
-A stretch *owns* the pictures shown from its ``begin`` up to, and without, its ``end``, which is the next one's
-``begin``: every picture has exactly one owner, whatever the frame rate does. Whoever makes a stretch starts at
-``warm_up_from``, some pictures earlier, so that what a network and a smoother remember has settled at ``begin``::
+A stretch *owns* the frames shown from its ``begin`` up to, but not including, its ``end``, which is the next
+stretch's ``begin``: every frame has exactly one owner, even with a variable frame rate. Its maker starts at
+``warm_up_from``, some frames earlier, so that the state of network and smoother has settled at ``begin``::
 
     keyframe  lead  warm-up                     next keyframe
        |-------|-------|----------- owned -----------|-------|-------|------ owned ...
                      begin                                         begin = end of the one before
 
-Decoders start at keyframes. So a stretch begins that far *behind* a keyframe, and nothing is decoded in vain but the
-warm-up itself, which the stretch before decodes, too. The lead is for containers whose index has decoding times: a
-picture is shown a few pictures' time later than it is decoded.
+Decoders start at keyframes. So a stretch begins a little *after* a keyframe, and the only frames decoded twice are
+those of the warm-up. The lead is for containers whose index holds decoding times: a frame is shown a few frames later
+than it is decoded.
 
-The plan knows nothing of processes, devices or machines, so however many share a video, and whoever makes a stretch a
-second time, make the same.
+The plan does not depend on processes, devices or machines. However many share a video, and whoever makes a stretch
+again, makes the same stretch.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from itertools import pairwise
 from math import ceil, isqrt
 
 _LEAD_FRAMES = 4
-"""x264 and x265 hold back two pictures by default, three at most with their pyramids; a seek that lands too late goes
-back further, which costs time and nothing else."""
+"""x264 and x265 delay frames by two by default, by three at most with their pyramids. If a seek lands too late, the
+reader goes back further, which only costs time."""
 _SHARED_BY = 4
 _LEAST_OPENINGS = 6
-"""A stretch is at least so many times as long as it takes to open decoder and encoders."""
+"""Minimum length of a stretch, as a multiple of the time to open decoder and encoders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,27 +40,27 @@ class FilmStretch:
     number: int
     """Position in the video, from 0."""
     warm_up_from: int | None
-    """First pts that is decoded, for the memory of network and smoother; None where nothing comes before."""
+    """First pts that is decoded, for the state of network and smoother; None at the beginning."""
     begin: int | None
-    """First pts that is owned; None: from where the run begins."""
+    """First pts that is owned; None for the beginning of the run."""
     end: int | None
-    """First pts that the next stretch owns; None: up to where the run ends."""
+    """First pts that the next stretch owns; None for the end of the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilmSpan:
-    """The part of a video that a run is about.
+    """The part of a video that a run covers.
 
     Raises:
-        ValueError: No length, or a frame without duration.
+        ValueError: A length or a frame's duration is not above 0.
     """
 
     begin: int
-    """pts of its first picture."""
+    """pts of its first frame."""
     length: int
-    """Ticks that it lasts, as far as headers tell."""
+    """Length in ticks, as far as headers tell."""
     frame_ticks: Fraction
-    """Ticks of a picture, on average."""
+    """Average ticks per frame."""
 
     def __post_init__(self) -> None:
         """Check the sizes."""
@@ -69,31 +69,32 @@ class FilmSpan:
 
     @property
     def frame_count(self) -> int:
-        """Pictures, by the average rate."""
+        """Number of frames, by the average rate."""
         return ceil(self.length / self.frame_ticks)
 
 
 def stretch_count(
     frame_count: int, *, warm_up_frames: int, opening_frames: int, most_frames: int | None = None
 ) -> int:
-    """How many stretches a video is cut into.
+    """The number of stretches for a video.
 
-    Each costs a warm-up and the opening of decoder and encoders. In return, who is done waits for half a stretch of
-    another on the mean, and a kill loses little. Where k share F frames, and to begin a stretch takes c frames' time,
-    n of them take (F + n·c)/k + F/2n: least at n = √(k·F/2c). How many will share a video must not matter, so k is
-    taken for four; the minimum is flat.
+    Each stretch costs a warm-up and the opening of decoder and encoders. In return, makers that finish early wait
+    less for the last one (half a stretch on average), and a crash loses less work. If k makers share F frames, and
+    starting a stretch costs the time of c frames, n stretches take (F + n·c)/k + F/2n, which is least at n =
+    √(k·F/2c). The number must not depend on who shares a video, so k is assumed to be four; the minimum is flat.
 
-    That is of a video alone. In a queue all have enough to do, and every cut is a loss, so short ones are not cut.
+    This is for a single video. In a queue, all makers have enough to do and each cut is a loss, so short videos are
+    not cut.
 
     Args:
         frame_count: Frames of the video.
         warm_up_frames: Frames that a stretch decodes before its own.
-        opening_frames: Frames in whose time decoder and encoders are opened.
-        most_frames: What a stretch shall have at most; one that is shorter than its warm-up has as many as that.
+        opening_frames: Time to open decoder and encoders, in frames.
+        most_frames: Maximum length of a stretch in frames, but never less than the warm-up; None sets no maximum.
 
     Returns:
-        1 or more; even, so that two have as much to do; no more than leave each twice its warm-up and six times its
-        opening, if it is not asked for.
+        At least 1; even if above 1, so that two makers get the same share. Without ``most_frames``, each stretch is at
+        least twice as long as its warm-up and six times as long as the opening.
     """
     count = isqrt(_SHARED_BY * frame_count // (2 * max(warm_up_frames + opening_frames, 1)))
     least = max(2 * warm_up_frames, _LEAST_OPENINGS * opening_frames, 1)
@@ -109,22 +110,22 @@ def plan_film(
     """Cut a video into stretches.
 
     Args:
-        span: What is to be cut.
-        keyframes: Time stamps of the video's keyframes in ticks, growing, decoding or presentation times; None where
-            decoding can start anywhere (pictures).
-        count: How many stretches there shall be; there are fewer where keyframes lie further apart.
-        warm_up_frames: Pictures that a stretch decodes before those it owns.
+        span: The part to divide.
+        keyframes: Decoding or presentation times of the video's keyframes, in ticks, increasing; None if decoding can
+            start anywhere (pictures).
+        count: Number of stretches; there are fewer if keyframes are too far apart.
+        warm_up_frames: Frames that a stretch decodes before those it owns.
 
     Returns:
-        One or more stretches of about equal length, in order, which own every picture exactly once.
+        One or more stretches of about equal length, in order, which own every frame exactly once.
 
     Raises:
-        ValueError: A count below 1, or keyframes that do not grow.
+        ValueError: ``count`` is below 1, or keyframes are not increasing.
     """
     if count < 1 or warm_up_frames < 0:
         raise ValueError(f"count={count}, warm_up_frames={warm_up_frames}")
     if keyframes is not None and any(later <= earlier for earlier, later in pairwise(keyframes)):
-        raise ValueError("keyframes are not in order")
+        raise ValueError("keyframes are not in increasing order")
     begins = _begins(span, keyframes, count=count, warm_up_frames=warm_up_frames)
     warm_up = ceil(warm_up_frames * span.frame_ticks)
     stretches = []
@@ -135,7 +136,7 @@ def plan_film(
 
 
 def _begins(span: FilmSpan, keyframes: Sequence[int] | None, *, count: int, warm_up_frames: int) -> list[int]:
-    """Where each stretch but the first begins: strictly growing, inside the span."""
+    """Begin of each stretch but the first: strictly increasing, inside the span."""
     distance = ceil((warm_up_frames + _LEAD_FRAMES) * span.frame_ticks)
     begins: list[int] = []
     for n in range(1, count):

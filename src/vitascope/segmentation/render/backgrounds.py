@@ -17,12 +17,12 @@ from vitascope.media.reading.reader import open_video
 class Background(Closing):
     """A still picture, or a video that plays in real time and loops.
 
-    It fills each eye's view (scaled to cover, cropped in the middle), so it stands infinitely far away in stereo.
+    It fills each eye's view (scaled to cover, cropped in the middle), so in stereo it appears infinitely far away.
     A context manager; used by one thread.
 
     Args:
         path: An image or a video.
-        begin_seconds: Time of the frame at which it begins; None takes that of the first call of ``behind``.
+        begin_seconds: Time of the frame at which it begins; by default that of the first frame given to ``behind``.
 
     Raises:
         InputError: It cannot be opened.
@@ -56,11 +56,11 @@ class Background(Closing):
         self._frames.close()
 
     def behind(self, frame: Frame, regions: list[Region], *, rotation_degrees: Rotation = 0) -> Frame:
-        """The background for a frame: same size, format and time, and upright when the frame is shown upright.
+        """The background for a frame: same size, format and time; it is upright when the frame is shown upright.
 
         Args:
-            frame: The frame that will stand before it; frames come in order.
-            regions: Each eye's view.
+            frame: The frame to be drawn in front of it; call in frame order.
+            regions: The area of each eye.
             rotation_degrees: Clockwise turn that makes the frame upright.
         """
         shown = self._current
@@ -90,11 +90,11 @@ class Background(Closing):
                 loop_seconds = length - _time_of(self._next)
                 self._loop_start_seconds += loop_seconds
                 behind = now_seconds - _time_of(self._next) - self._loop_start_seconds
-                if behind >= loop_seconds > 0:  # far into a video: whole loops need not be played
+                if behind >= loop_seconds > 0:  # skip whole loops: the frame may be far into the video
                     self._loop_start_seconds += behind // loop_seconds * loop_seconds
 
     def _shown_seconds(self, frame: Frame) -> Fraction:
-        """Duration of a picture: the file's, else the average interval."""
+        """Duration of a picture in seconds: the file's, else the average interval."""
         if frame.duration > 0:
             return frame.duration * frame.time_base
         return 1 / self._frames.info.average_frame_rate
@@ -107,5 +107,5 @@ class Background(Closing):
 
 
 def _time_of(frame: Frame) -> Fraction:
-    """Presentation time in seconds, exactly: rounded times would slip a picture at the end of every loop."""
+    """Exact presentation time in seconds: with rounded times, every loop would lose a bit of time."""
     return frame.pts * frame.time_base

@@ -37,17 +37,17 @@ Rgb8 = npt.NDArray[np.uint8]
 
 
 class ContactSheet:
-    """Collects stills spread evenly over a video of unknown length, and draws source, matte and result of each.
+    """Collects stills evenly over a video of unknown length, and draws source, matte and result of each.
 
-    Of VR video, each eye is shown as a viewer in a headset sees it (``rectified_views``), above these.
+    For VR video, ``rectified_views`` of each eye are drawn above these.
 
-    Keeps every 1st, then every 2nd, 4th ... frame as the video goes on, so memory stays bounded.
+    Keeps every frame at first, then every 2nd, 4th and so on as the video goes on, so memory stays bounded.
 
     Args:
         path: The PNG to write.
         info: The video.
-        vr: What it is to VR.
-        kind: What the results are: packed alpha has square pixels whatever its source has.
+        vr: Layout and projection of the video.
+        kind: Kind of the results: packed alpha has square pixels, whatever the source has.
     """
 
     def __init__(self, path: Path, info: VideoInfo, vr: VrDescription, *, kind: OutputKind) -> None:
@@ -74,7 +74,7 @@ class ContactSheet:
             self.add_still(rendered.index, self.still(rendered))
 
     def add_still(self, index: int, still: Rgb8) -> None:
-        """Add a still that ``still`` made, here or in another process."""
+        """Add a still made by the method ``still``, here or in another process."""
         self._stills.append((index, still))
         if len(self._stills) > _MAX_STILLS:
             self._stride *= 2
@@ -100,7 +100,7 @@ class ContactSheet:
 
     def still(self, rendered: Rendered) -> Rgb8:
         """Make a still: a frame's source with its time, matte and result, small; uint8 RGB."""
-        assert rendered.alpha is not None  # wants() was asked
+        assert rendered.alpha is not None  # guaranteed by wants()
         assert rendered.source is not None
         height, width = self._size
         upright = np.ascontiguousarray(np.rot90(rendered.alpha, k=-(self._rotation // 90)))
@@ -120,26 +120,26 @@ class ContactSheet:
         return np.concatenate(framed, axis=0)
 
     def _small(self, frame: Frame, info: VideoInfo) -> Rgb8:
-        """Shrink a frame to a still; packed alpha of another shape, to the part that it fills."""
+        """Shrink a frame to a still; packed alpha of another shape is fitted and padded."""
         whole = [Region(0, 0, frame.width, frame.height)]
         high, wide = info.in_square_pixels((frame.height, frame.width))
         upright = (wide, high) if self._rotation in (90, 270) else (high, wide)
         scale = min(side / own for side, own in zip(self._size, upright, strict=True))
         height, width = (max(round(own * scale), 1) for own in upright)
         below, beside = self._size[0] - height, self._size[1] - width
-        if max(below, beside) <= 1:  # of the same shape, but for rounding
+        if max(below, beside) <= 1:  # same shape, apart from rounding
             below, beside = 0, 0
         size = self._size[0] - below, self._size[1] - beside
         rgb: Any = preprocess(
             frame, regions=whole, size=size, layout="NHWC", rotation_degrees=self._rotation
         )[0]
-        host = rgb.get() if is_on_gpu(rgb) else rgb  # the GPU's encoder takes its pictures there
+        host = rgb.get() if is_on_gpu(rgb) else rgb  # pictures for the GPU's encoder are still on the GPU
         small: Rgb8 = np.rint(host * 255).astype(np.uint8)
         return np.pad(small, ((0, below), (0, beside), (0, 0)), constant_values=24)
 
 
 def _with_time(picture: Rgb8, pts_seconds: float) -> Rgb8:
-    """Write the time in a picture's corner: white with a dark outline, which shows on any background."""
+    """Draw the time in a picture's corner: white with a dark outline, legible on any background."""
     minutes, seconds = divmod(max(pts_seconds, 0.0), 60)
     text, place = f"{int(minutes)}:{seconds:04.1f}", (6, picture.shape[0] - 8)
     drawn = np.ascontiguousarray(picture)

@@ -28,36 +28,36 @@ from vitascope.vr.stereo import eye_regions
 Rgb8 = npt.NDArray[np.uint8]
 
 VIEW_SIDE = 240
-"""Side of a view, in pixels."""
+"""Side of a view in pixels."""
 _FOV_DEGREES = 90.0
 _EYE_SIDE = 720
-"""Size of 180 degrees, in pixels, in the picture of an eye that views are read from: twice what they show."""
+"""Pixels per 180 degrees in the picture of an eye that views are sampled from: twice the resolution of a view."""
 _EDGE, _BESIDE = (255, 0, 200), 24
 _DRAWN_SHIFT = 2
 
 
 def has_rectified_views(vr: VrDescription) -> bool:
-    """True for a video whose field of view is so wide that a flat picture of a whole eye would not show people well."""
+    """True if the field of view is too wide to show people well in one flat picture of an eye."""
     return isinstance(vr.trusted_lens, Equirectangular | Fisheye)
 
 
 def view_count(vr: VrDescription) -> int:
-    """Number of views per eye; only for a video that ``has_rectified_views``."""
+    """Number of views per eye, for a video that ``has_rectified_views``."""
     return len(_directions(_known(vr.lenses[0])))
 
 
 def rectified_views(frame: Frame, alpha: Plane, vr: VrDescription) -> Rgb8:
     """A row of views for each eye: ahead, left, right, up, down, and behind for a 360-degree eye.
 
-    The matte's edge is drawn where alpha is a half.
+    The matte's edge is drawn where alpha is 0.5.
 
     Args:
-        frame: Not turned.
+        frame: The frame as stored, not rotated.
         alpha: uint8 or uint16 [H, W] of the frame, full scale 255 or 65535, in the host's memory.
         vr: Layout and projection of the video.
 
     Returns:
-        uint8 RGB [eyes * VIEW_SIDE, view_count * VIEW_SIDE, 3]; dark where an eye sees nothing.
+        uint8 RGB [eyes * VIEW_SIDE, view_count * VIEW_SIDE, 3]; dark outside an eye's field of view.
     """
     regions = eye_regions(frame.width, frame.height, vr.layout)
     size = _eye_size(_known(vr.lenses[0]))
@@ -76,7 +76,7 @@ def _view(eye: Any, matte: Any, maps: tuple[Any, Any]) -> Rgb8:
     picture: Rgb8 = np.rint(remap(eye, *maps).clip(0, 1) * 255).astype(np.uint8)
     seen = maps[0] > OUTSIDE / 2
     picture[~seen] = _BESIDE
-    # Four times as fine, so that the line does not follow samples.
+    # Upscaled four times, so that the line does not follow the samples.
     fine = cv2.resize(remap(matte, *maps) * seen, None, fx=4, fy=4, interpolation=cv2.INTER_CUBIC)
     outlines, _ = cv2.findContours((fine >= 0.5).astype(np.uint8), cv2.RETR_LIST, cv2.CHAIN_APPROX_NONE)
     cv2.polylines(picture, outlines, True, _EDGE, 1, cv2.LINE_AA, _DRAWN_SHIFT)
@@ -99,17 +99,17 @@ def _maps(lens: Equirectangular | Fisheye) -> list[tuple[Any, Any]]:
 
 
 def _known(lens: Lens) -> Equirectangular | Fisheye:
-    assert isinstance(lens, Equirectangular | Fisheye)  # has_rectified_views
+    assert isinstance(lens, Equirectangular | Fisheye)  # implied by has_rectified_views
     return lens
 
 
 def _eye_size(lens: Equirectangular | Fisheye) -> tuple[int, int]:
-    """(height, width) of the picture of an eye that views are read from: one that looks all around is twice as wide."""
+    """(height, width) of the picture of an eye that views are sampled from; twice as wide for a 360-degree eye."""
     return _EYE_SIDE, 2 * _EYE_SIDE if _looks_behind(lens) else _EYE_SIDE
 
 
 def _directions(lens: Equirectangular | Fisheye) -> list[tuple[float, float]]:
-    """Where the views look, (yaw, pitch) in degrees: aside and up as far as a view is filled."""
+    """Directions of the views, (yaw, pitch) in degrees, as far aside and up as a view is filled."""
     if isinstance(lens, Equirectangular):
         fovs = lens.horizontal_fov_degrees, lens.vertical_fov_degrees
     else:
@@ -120,5 +120,5 @@ def _directions(lens: Equirectangular | Fisheye) -> list[tuple[float, float]]:
 
 
 def _looks_behind(lens: Equirectangular | Fisheye) -> bool:
-    """True where a view to the back shows something: ahead and to the sides, three of 90 degrees show 270."""
+    """True if a view to the back shows anything: three views of 90 degrees ahead and aside cover 270."""
     return isinstance(lens, Equirectangular) and lens.horizontal_fov_degrees > 3 * _FOV_DEGREES

@@ -1,8 +1,8 @@
 """Draws each output kind from a frame and its matte, on the CPU and on a GPU.
 
-On a GPU a kind whose alpha needs nothing but the network's coefficients is one launch of the composite kernel. Edge
-options, smoothing, ``blur`` and ``alpha`` need the finished alpha plane, which is made once for all kinds; so does the
-CPU, where making it is what costs.
+On a GPU, a kind that needs only the network's coefficients takes one launch of the composite kernel. Edge options,
+smoothing, ``blur`` and ``alpha`` need the finished alpha plane, which is computed once for all kinds. The CPU always
+does so, because that plane is the costly part.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from vitascope.segmentation.render.backgrounds import Background
 from vitascope.vr.packing import AlphaPacker
 
 WITHOUT_FOREGROUND: frozenset[OutputKind] = frozenset({"mask", "overlay"})
-"""Kinds that show the frame itself, or nothing of it: not people freed of the colours behind their hair."""
+"""Kinds that do not show people freed of background colours: a mask, or the frame itself."""
 _BLACK = (0, 0, 0)
 """The background of ``cutout``."""
 _REFERENCE_LINES = 1080
-"""``output.blur_radius`` is for a picture of so many lines."""
+"""Number of lines for which ``output.blur_radius`` is given."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,11 +44,11 @@ class Rendered:
     index: int
     """Position of the frame, from 0."""
     pictures: list[Frame]
-    """None of a frame that was not drawn."""
+    """Empty if the frame was not drawn."""
     alpha: Plane | None
-    """uint8 or uint16 [H, W], full scale 255 or 65535; None if nobody asked for it."""
+    """uint8 or uint16 [H, W], full scale 255 or 65535; None if not requested."""
     source: Frame | None
-    """The frame itself; None if nobody asked for it."""
+    """The frame itself; None if not requested."""
 
     @property
     def nbytes(self) -> int:
@@ -63,10 +63,10 @@ class Renderer(Closing):
 
     Args:
         outputs: Kind and encoding of each output; none for a run that only wants alpha.
-        matting: Finishes the video's mattes; its edges, eyes and rotation are the renderer's.
-        settings: Colours, blur, background.
-        mask_size: (height, width) of masks; None is the frame's.
-        packer: Draws ``packed-alpha``; there for it.
+        matting: Finishes the video's mattes; the renderer uses its edge options, eyes and rotation.
+        settings: Output settings: colours, blur, background.
+        mask_size: (height, width) of masks; None means the frame's size.
+        packer: Draws ``packed-alpha``; required for that kind.
         background_begin: See ``Background``.
 
     Raises:
@@ -97,7 +97,7 @@ class Renderer(Closing):
             self._background = Background(Path(settings.background), begin_seconds=background_begin)
         self._outputs = [_output(kind, encoding, settings) for kind, encoding in outputs]
         self.stays = tuple(encoding.is_nvenc for _, encoding in outputs)
-        """For each output, True where its encoder takes pictures on the GPU."""
+        """For each output, True if its encoder takes pictures on the GPU."""
         self._needs_alpha = matting.options.alters_alpha or not {"blur", "alpha", "packed-alpha"}.isdisjoint(
             kinds
         )
@@ -128,25 +128,25 @@ class Renderer(Closing):
         """Draw the outputs of the next frame, on its device; on a GPU, on the current stream.
 
         Args:
-            matted: The frame, and the network's answer.
-            with_source: Give alpha and the frame itself, too.
-            draws: False where a frame is nothing but the past of those after it: no pictures are given.
+            matted: The frame and the network's answer.
+            with_source: Return alpha and the frame, too.
+            draws: False for a frame that later frames need, but that is not drawn itself.
         """
         frame = matted.frame
         if not draws:
-            if self._matting.refines_in_order:  # what smooths must have seen it
+            if self._matting.refines_in_order:  # the smoother must see every frame
                 self._matting.refine(matted)
             return Rendered(frame.index, [], None, None)
         source = frame if with_source else None
         on_gpu = is_on_gpu(frame.planes[0])
-        if not (self._outputs or with_source):  # somebody only looks at mattes
+        if not (self._outputs or with_source):  # the caller only reads mattes
             return Rendered(frame.index, [], None, None)
         if on_gpu and not self._needs_alpha and not with_source:
             pictures = [self._fused(matted, output) for output in self._outputs]
             return Rendered(frame.index, pictures, None, None)
         matte = self._matting.refine(matted)
         pictures = [
-            # A narrow mask is drawn in one way throughout, whatever else is drawn beside it.
+            # A shrunk mask is always drawn this way, whatever other kinds are drawn.
             self._fused(matted, output)
             if on_gpu and output.kind == "mask" and not self._matting.options.alters_alpha
             else self._on_alpha(matte, output, on_gpu=on_gpu)
@@ -156,11 +156,11 @@ class Renderer(Closing):
         return Rendered(frame.index, pictures, alpha, source)
 
     def _fused(self, matted: Matted, output: _Output) -> Frame:
-        """One output in one launch, from the network's coefficients."""
+        """Draw one output in one launch, from the network's coefficients."""
         matting, frame = self._matting, matted.frame
         estimate, regions = matting.settle(matted), matting.regions
         gain, offset = estimate.gain, estimate.offset
-        assert gain is not None  # coefficients, by contract
+        assert gain is not None  # settle() returns coefficients
         assert offset is not None
         if output.kind == "mask" and self._mask_size is not None:
             if self._mask_regions is None:
@@ -180,9 +180,9 @@ class Renderer(Closing):
         )
 
     def _on_alpha(self, matte: Matte, output: _Output, *, on_gpu: bool) -> Frame:
-        """One output from the finished alpha plane."""
+        """Draw one output from the finished alpha plane."""
         kind, regions = output.kind, self._matting.regions
-        # Encoders on the CPU take what the CPU decoded as it is; only a mask has planes of its own kind.
+        # CPU encoders take the decoded planes as they are; only a mask has planes of its own.
         planar = output.is_planar and (on_gpu or kind == "mask")
         if kind == "packed-alpha":
             assert self._packer is not None  # opened with the outputs
@@ -218,20 +218,20 @@ class Renderer(Closing):
         return OnFrame(behind)
 
     def _blur_sigma(self, eye: Frame) -> float:
-        """The Gaussian of ``blur`` in luma samples of an eye."""
+        """Sigma of ``blur``'s Gaussian, in luma samples of an eye."""
         lines = eye.width if self._matting.rotation_degrees in (90, 270) else eye.height
         return self._settings.blur_radius * lines / _REFERENCE_LINES
 
 
 @dataclass(frozen=True, slots=True)
 class _Output:
-    """What all frames of an output have in common."""
+    """What is the same for all frames of an output."""
 
     kind: OutputKind
     is_planar: bool
-    """True where its encoder is on the CPU."""
+    """True if its encoder is on the CPU."""
     paint: Paint | None
-    """None for a background, which moves, and for kinds that are drawn in ways of their own."""
+    """None for a moving background, and for kinds drawn in another way."""
 
 
 def _output(kind: OutputKind, encoding: Encoding, settings: OutputSettings) -> _Output:
@@ -254,5 +254,5 @@ def _output(kind: OutputKind, encoding: Encoding, settings: OutputSettings) -> _
 
 
 def mask_is_full_range(encoding: Encoding) -> bool:
-    """True for lossless files, which keep every level; players expect 16..235."""
+    """True for lossless files, which keep all levels; players expect 16 to 235."""
     return encoding.codec in ("ffv1", "png")

@@ -1,4 +1,4 @@
-"""Converts a video to another projection: repaints each eye, and keeps everything else.
+"""Converts a video to another projection: resamples each eye and keeps everything else.
 
 ::
 
@@ -60,7 +60,7 @@ class Target:
     projection: Projection
     fov_degrees: float
     aspect: Fraction
-    """Width of an eye through its height."""
+    """Width of an eye divided by its height."""
 
     @property
     def lens(self) -> Lens:
@@ -74,12 +74,12 @@ TARGETS: dict[TargetName, Target] = {
     "equirect360": Target(Projection.EQUIRECTANGULAR, 360.0, Fraction(2)),
     "flat": Target(Projection.FLAT, 90.0, Fraction(16, 9)),
 }
-"""By their names."""
+"""Targets by name."""
 
 _MARGIN = 3
-"""For ``frame_maps``: frames are read with cubic weights."""
+"""Margin for ``frame_maps``, because frames are interpolated cubically."""
 _THREADS = 4
-"""Threads that repaint; more wait for memory."""
+"""Number of drawing threads; more would wait for memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class ConversionReport:
 
 
 _UNPACKED_WORDS: dict[UnpackedKind | None, str] = {None: "", "key": "_passthrough", "mask": "_mask"}
-"""Endings of the names of what was unpacked, as ``segment`` gives them."""
+"""Endings of the names of unpacked videos, the same that ``segment`` uses."""
 _KEY_COLOR: Rgb = RgbColor.parse(PLAYERS["heresphere"].key_color).as_tuple()
 
 
@@ -165,25 +165,25 @@ def convert(
     may_replace: Callable[[Path], object] | None = None,
     on_start: Callable[[Converting], object] | None = None,
 ) -> ConversionReport:
-    """Paint every eye of a video in another projection; sound, subtitles, chapters, tags and HDR metadata stay.
+    """Convert every eye of a video to another projection; sound, subtitles, chapters, tags and HDR metadata are kept.
 
     Args:
         video: The input.
-        output: Where to write: a file, or a folder to put it in, which exists or has a slash at the end; None takes
-            ``default_output``.
-        target: The projection to make. Eyes keep their height; a flat view is as sharp in its middle as the source.
-        unpack: What to make of packed alpha: ``key``, people on a colour, or ``mask``; None for other videos.
-        key_color: That colour, 8-bit RGB; that of ``segment --player`` when omitted.
-        wanted: What is known of the input, and which stretch of it is converted.
+        output: A file, or a folder, which exists or ends with a slash; None means ``default_output``.
+        target: The new projection. Eyes keep their height; a flat view is as sharp in the middle as the source.
+        unpack: What to make of packed alpha: ``key`` shows people on a colour, ``mask`` is the matte; None for other
+            videos.
+        key_color: The colour for ``key``, 8-bit RGB; by default that of ``segment --player``.
+        wanted: Layout and projection of the input, if known, and the part to convert.
         codec: As for ``choose_encoding``.
-        crf: Likewise.
-        preset: Likewise.
+        crf: As for ``choose_encoding``.
+        preset: As for ``choose_encoding``.
         keep_partial: Keep what could be read of a damaged video, as ``<output>.part``.
         may_replace: Called with an output that exists, before it is opened; may raise.
         on_start: Called from this thread once everything is open.
 
     Raises:
-        UsageError: The input is what it shall become, or is nothing that can be converted.
+        UsageError: The input already has the projection, or cannot be converted.
         InputError: The input cannot be read.
         OutputError: The output cannot be written.
         PipelineError: A stage failed.
@@ -276,11 +276,11 @@ class Reprojector:
     """Reprojects frames, eye by eye, on the CPU. Its maps are computed once; threads may share it.
 
     Args:
-        info: Facts of the frames that come.
-        made: Facts of those that go.
-        source: What the frames are.
-        target: What to make.
-        unpacker: Goes before it, for packed alpha.
+        info: Description of the input frames.
+        made: Description of the output frames.
+        source: Layout and projection of the input.
+        target: The new projection.
+        unpacker: Applied first, for packed alpha; None for other videos.
     """
 
     def __init__(
@@ -304,17 +304,17 @@ class Reprojector:
         )
 
     def paint(self, frame: Frame) -> Frame:
-        """Reproject one frame; where the source shows nothing it is black, or empty in packed alpha."""
+        """Reproject one frame. Areas that the source does not show are black; for packed alpha they are empty."""
         border: Border = "constant"
         if self._unpacker is not None:
-            # In an unpacked picture's corners nobody is.
+            # Outside the circles, an unpacked picture shows background only.
             frame, border = self._unpacker.unpack(frame), "replicate"
         made: Frame = remap(frame, *self._maps, interpolation="cubic", border=border)
         return made
 
 
 def _paint(encoding: Encoding, unpack: UnpackedKind | None, key_color: Rgb) -> MatteOnly | OnColor | None:
-    """What is made of packed alpha, as ``segment`` makes it of other videos."""
+    """How to draw unpacked alpha: as ``segment`` draws other videos."""
     if unpack == "mask":
         return MatteOnly(mask_is_full_range(encoding), bit_depth=8 if encoding.bit_depth == 8 else 10)
     return None if unpack is None else OnColor(key_color)
@@ -323,7 +323,7 @@ def _paint(encoding: Encoding, unpack: UnpackedKind | None, key_color: Rgb) -> M
 def _check(
     video: Path, info: VideoInfo, source: VrDescription, target: TargetName, unpack: UnpackedKind | None
 ) -> None:
-    """Refuse what cannot be converted, or is what it shall become."""
+    """Check that a video can be converted, and does not already have the projection."""
     if info.rotation_degrees:
         raise UsageError(
             f"{video}: is stored rotated by {info.rotation_degrees} degrees, which VR players ignore; "
@@ -332,13 +332,13 @@ def _check(
     if unpack is not None:
         if not source.is_packed_alpha:
             raise UsageError(
-                f"{video}: is no packed alpha, but {source.in_words()}: there is nothing to unpack"
+                f"{video}: is not packed alpha, but {source.in_words()}; there is nothing to unpack"
             )
         refuse_other_than_packed(info)
         return
     if source.is_packed_alpha:
         raise UsageError(
-            f"{video}: is packed alpha: its mattes lie in the corners and would be lost; --unpack key shows people "
+            f"{video}: is packed alpha, whose mattes lie in the corners and would be lost; --unpack key shows people "
             "on a colour, --unpack mask the matte"
         )
     wanted = TARGETS[target]
@@ -346,17 +346,17 @@ def _check(
         what = "is flat already" if wanted.projection is Projection.FLAT else "is taken for a flat picture"
         raise UsageError(f"{video}: {what}, and its field of view is unknown: give --projection and --fov")
     if set(source.lenses) == {wanted.lens} and not source.is_half:
-        raise UsageError(f"{video}: is {target} already ({source.projection_reason.how})")
+        raise UsageError(f"{video}: is already {target} ({source.projection_reason.how})")
 
 
 def _made_info(info: VideoInfo, source: VrDescription, target: Target) -> VideoInfo:
     """Description of the written frames."""
     eye = eye_regions(info.width, info.height, source.layout)[0]
-    # One eye above the other at half height is as good as its width.
+    # Half-height views, one above the other, have twice the height when shown.
     height = float(eye.height * (2 if source.is_half and source.layout is StereoLayout.TOP_BOTTOM else 1))
     width = height * target.aspect
     if target.projection is Projection.FLAT:
-        # As many samples for a small angle as the source has in its middle.
+        # As many samples per small angle as in the middle of the source.
         _, (above, below) = source.lenses[0].project(np.array([[0.0, 0.0], [-0.001, 0.001], [1.0, 1.0]]))
         width = 2 * math.tan(math.radians(target.fov_degrees) / 2) * height * float(below - above) / 0.002
         height = width / target.aspect
@@ -399,7 +399,7 @@ def _words_of(source: VrDescription, target: Target) -> str:
 def _notes_on_name(
     video: Path, path: Path, source: VrDescription, target: TargetName, unpack: UnpackedKind | None
 ) -> list[str]:
-    """What players will make of a name, where they go by it and it says something else."""
+    """A note if players would misread the output's name."""
     words = _words_of(source, TARGETS[target])
     named = read_name(path.stem)
     if path.suffix.lower() in ("", ".png"):
@@ -414,7 +414,7 @@ def _notes_on_name(
 
 @contextmanager
 def _single_threaded_opencv() -> Iterator[None]:
-    """OpenCV splits a frame over its own threads; frames overlap here instead."""
+    """Limit OpenCV to one thread: frames are processed in parallel instead."""
     threads = cv2.getNumThreads()
     cv2.setNumThreads(1)
     try:

@@ -1,4 +1,4 @@
-"""Describes a folder of VR videos to players that read from a web server: JSON beside the files, and indexes."""
+"""Describes a folder of VR videos to players that read from a web server: JSON files beside the videos, and indexes."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ class Library:
     """The files to write for a folder."""
 
     files: dict[Path, Any]
-    """Plain values of each JSON file."""
+    """The content of each JSON file, as plain values."""
     videos: tuple[tuple[Path, VrDescription], ...]
     failures: tuple[tuple[Path, InputError], ...]
-    """Videos that cannot be read, which are left out."""
+    """Videos that cannot be read and are left out."""
     without_server: dict[Path, Any] = field(default_factory=dict)
-    """The files beside videos as ``segment --player`` writes them, which knows no server's address."""
+    """The files beside videos as ``segment --player`` writes them, which does not know the server's address."""
 
     def texts(self) -> dict[Path, str]:
         """The text to write, by file."""
         return {path: _text(values) for path, values in self.files.items()}
 
     def replaced(self) -> list[Path]:
-        """Existing files with other content: edited by somebody, or from before the videos changed."""
+        """Existing files with other content: they were edited, or written before the videos changed."""
         known = {path: _text(values) for path, values in self.without_server.items()}
         return [
             path
@@ -70,20 +70,20 @@ class Library:
 def read_library(
     folder: Path, *, recursive: bool, base_url: str = "", key_color: tuple[int, int, int] | None = None
 ) -> Library:
-    """Describe the videos of a folder as HereSphere and DeoVR read them.
+    """Describe the videos of a folder for HereSphere and DeoVR.
 
-    Beside each ``film.mp4`` come ``film.mp4.heresphere.json`` and ``film.mp4.deovr.json``; in the folder the indexes
-    ``heresphere.json`` and ``deovr.json``.
+    Beside each ``film.mp4``, the files are ``film.mp4.heresphere.json`` and ``film.mp4.deovr.json``; the folder's
+    indexes are ``heresphere.json`` and ``deovr.json``.
 
     Args:
         folder: The library.
-        recursive: Descend into folders of folders.
-        base_url: Where a server shows the folder; addresses are relative to the file that they stand in when empty.
-        key_color: 8-bit RGB behind people, in videos that have the word ``passthrough`` in their names.
+        recursive: Include subfolders.
+        base_url: Address of the folder on a server; if empty, addresses are relative to the file that contains them.
+        key_color: 8-bit RGB of the background, for videos with the word ``passthrough`` in their names.
 
     Raises:
-        UsageError: No address of a server.
-        InputError: It is no folder, or holds no video.
+        UsageError: ``base_url`` is not the address of a server.
+        InputError: ``folder`` is not a folder, or contains no video.
     """
     if not folder.is_dir():
         raise InputError(f"{folder}: a library is a folder; give a folder")
@@ -98,7 +98,7 @@ def read_library(
         if video.path.suffix.lower() in VIDEO_SUFFIXES and video.path.is_file()
     ]
     if not found:
-        raise InputError(f"{folder}: holds no videos, only pictures")
+        raise InputError(f"{folder}: contains no videos, only pictures")
     files: dict[Path, Any] = {}
     without_server: dict[Path, Any] = {}
     videos: list[tuple[Path, VrDescription]] = []
@@ -145,17 +145,17 @@ def read_library(
 
 
 def tell_player(outputs: Sequence[OutputReport], wanted: OutputSettings) -> list[str]:
-    """Describe finished videos to the player that they are for, in JSON if it reads JSON.
+    """Describe finished videos for their player, if it reads JSON.
 
     Args:
-        outputs: What was written.
-        wanted: ``player`` and ``key_color`` are looked at.
+        outputs: The finished outputs.
+        wanted: Output settings; uses ``player`` and ``key_color``.
 
     Returns:
-        What the user should know, one line each: what was written, and which name keeps the player from knowing a file.
+        Notes, one line each: what was written, and names that the player will not recognise.
 
     Raises:
-        OutputError: A file cannot be written; the videos stay.
+        OutputError: A file cannot be written; the videos are kept.
     """
     notes: list[str] = []
     for output in outputs if wanted.player is not None else ():
@@ -165,9 +165,9 @@ def tell_player(outputs: Sequence[OutputReport], wanted: OutputSettings) -> list
         try:
             info = probe(output.path)
         except InputError as error:
-            notes.append(f"{player.title} is told nothing of {output.path.name}: {error}")
+            notes.append(f"{player.title} gets no description of {output.path.name}: {error}")
             continue
-        # The run wrote what it knew: nothing is looked for in the pictures again.
+        # The run has written what it knew into the file, so frames need not be inspected again.
         found = replace(describe_vr(info), is_packed_alpha=output.kind == "packed-alpha")
         if player.json is not None:
             described = _described(
@@ -190,7 +190,7 @@ def write_library(library: Library) -> None:
     """Write the files of a library atomically, the indexes last.
 
     Raises:
-        OutputError: One cannot be written.
+        OutputError: A file cannot be written.
     """
     written = library.texts()
     for path in written:
@@ -219,7 +219,7 @@ def _described(
     folder: Path,
     key_color: tuple[int, int, int] | None,
 ) -> dict[str, Any]:
-    """A video as each player reads it, by the player's name."""
+    """The description of a video for each player, by the player's name."""
     video = ServedVideo(
         description,
         title=path.stem,
@@ -235,14 +235,14 @@ def _described(
 
 
 def _url(path: Path, base_url: str, folder: Path, *, beside: Path) -> str:
-    """The address of a file: below the base, or seen from a folder above it."""
+    """The address of a file: below the base URL, or relative to the file it appears in."""
     if not base_url:
         return quote(path.relative_to(beside).as_posix(), errors="surrogateescape")
     return f"{base_url.rstrip('/')}/{quote(path.relative_to(folder).as_posix(), errors='surrogateescape')}"
 
 
 def _subtitles(path: Path, base_url: str, folder: Path) -> dict[str, str]:
-    """Subtitle files of a video, ``film.srt`` or ``film.en.srt``, by what their names add to its own."""
+    """Subtitle files of a video, such as ``film.srt`` or ``film.en.srt``, by the part added to its name."""
     found: dict[str, str] = {}
     for file in sorted(path.parent.iterdir()):
         if file.suffix.lower() in _SUBTITLES and (

@@ -17,11 +17,11 @@ UnpackedKind = Literal["mask", "key"]
 
 
 class Unpacker:
-    """Turns packed pictures into plain fisheye pictures, on the CPU. Threads may share it.
+    """Turns packed frames into plain fisheye frames, on the CPU. Threads may share it.
 
     Args:
-        info: Facts of the packed frames, which ``refuse_other_than_packed`` lets pass.
-        paint: What to make: the matte, or people on a colour.
+        info: Description of the packed frames, checked by ``refuse_other_than_packed``.
+        paint: How to draw: the matte, or people on a colour.
     """
 
     def __init__(self, info: VideoInfo, paint: MatteOnly | OnColor) -> None:
@@ -29,10 +29,10 @@ class Unpacker:
         self._paint = paint
 
     def unpack(self, frame: Frame) -> Frame:
-        """The picture of one frame, at its size; outside the circles, where the mattes are, it is empty."""
+        """Unpack one frame, at the same size; it is empty outside the circles, where the mattes are stored."""
         side = frame.height
         alpha = np.hstack([cv2.resize(tile, (side, side)) for tile in unpack_discs(frame)])
-        # As fine as the frame, whose codes the mattes were.
+        # Keep the frame's depth, in which the mattes were stored.
         dtype, peak = (np.uint8, 255) if frame.format.bit_depth == 8 else (np.uint16, 65535)
         codes = np.rint(alpha * peak).astype(dtype)
         return render_alpha(frame, codes, regions=self._regions, paint=self._paint)

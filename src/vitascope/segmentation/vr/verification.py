@@ -1,6 +1,6 @@
-"""Verifies a packed-alpha video as a player sees it: the content of its discs, and their error against the matte.
+"""Verifies a packed-alpha video as a player sees it: what the discs contain, and their error against the matte.
 
-Compression, scaling by a website or a cut in an editor can ruin the discs without anybody seeing it in the pictures.
+Compression, resizing by a website or an edit can ruin the discs without any visible sign in the frames.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from vitascope.vr.players import PLAYERS, as_played
 from vitascope.vr.stereo import eye_regions
 
 _GONE, _FULL = 0.02, 0.98
-"""Alpha that counts as nobody, and as a person."""
+"""Alpha below which a sample counts as background, and above which it counts as a person."""
 _MOST_LAG_FRAMES = 3
 _LAGS = range(-_MOST_LAG_FRAMES, _MOST_LAG_FRAMES + 1)
 _SYNC_SIDE = 32
-"""Samples of a side at which frames are compared for their time."""
+"""Side of the small pictures that are compared to find a shift in time, in samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +60,21 @@ class MatteComparison:
     mean_error: float
     """Mean absolute difference inside the discs, in codes of 255."""
     worst_frame_error: float
-    """The same, of the worst frame."""
+    """The same for the worst frame."""
     inherent_error: float
-    """What of ``mean_error`` discs of this size and format have before they are compressed, in codes of 255: red alpha
-    is as fine as chroma is, so outlines in 4:2:0 are off, and the smaller the discs, the more of them is outline.
-    Looked for in frames that are off by more than a file may be."""
+    """The part of ``mean_error`` that discs of this size and format have before compression, in codes of 255. Red
+    alpha is only as fine as chroma, so outlines are off in 4:2:0, and outlines fill more of smaller discs. Measured
+    only if frames are off by more than a file may be."""
     leakage: float
     """Mean packed alpha where the matte shows nobody, in codes of 255."""
     lag_frames: int
-    """By how many frames packed alpha comes late (or early, below 0): the shift that fits best; 0 in sync."""
+    """Number of frames by which packed alpha is late (below 0: early), by the best fit; 0 if in sync."""
     missing_frames: int
-    """Frames that one of the two has more."""
+    """Number of frames that only one of the two videos has."""
 
     @property
     def error_in_words(self) -> str:
-        """The mean error, and how much of it no encoder could avoid."""
+        """The mean error, and the part of it that no encoder could avoid, in words."""
         told = f"{self.mean_error:.2f} of 255 on average"
         if self.inherent_error >= _INHERENT_TO_TELL:
             told += f" ({self.inherent_error:.2f} before compression, because the discs are small)"
@@ -89,17 +89,17 @@ class PackedReport:
     frame_count: int
     found: VrDescription
     person_share: float
-    """Mean share of the discs that a person fills."""
+    """Mean share of the discs filled by people."""
     empty_frames: int
-    """Frames with nobody in either disc."""
+    """Number of frames with nobody in either disc."""
     eyes_apart: float
-    """Mean difference of how much the two eyes' people fill, as a share of the larger."""
+    """Mean difference in area between the two eyes' people, as a share of the larger area."""
     floor: float
-    """Median alpha where there is nobody, in codes of 255: what shines through everywhere if it is not 0."""
+    """Median alpha outside people, in codes of 255: above 0, the background shines through everywhere."""
     ceiling: float
     """Median alpha inside people, in codes of 255."""
     players: dict[str, str]
-    """What each player makes of the file."""
+    """What each player does with the file."""
     matte: MatteComparison | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class PackedReport:
 
     @property
     def lines(self) -> list[str]:
-        """What was measured, in words."""
+        """The measurements in words."""
         told = [
             f"{self.frame_count} frames, {self.empty_frames} without people",
             f"people fill {self.person_share:.1%} of the discs; the eyes differ by {self.eyes_apart:.0%}",
@@ -121,7 +121,7 @@ class PackedReport:
 
     @property
     def problems(self) -> list[str]:
-        """What a viewer would see, one line each."""
+        """Problems that a viewer would see, one line each."""
         told = [
             (not self.person_share, "no frame shows a person: the discs are empty"),
             (
@@ -173,13 +173,13 @@ def verify(
 
     Args:
         video: The packed video.
-        matte: The mask of the same run, as large as the source; compared with the discs when given.
-        wanted: What the source was to VR: layout, projection and field of view of ``matte``.
-        page: Where to write an HTML page that shows unpacked frames; none when omitted.
+        matte: The mask of the same run, as large as the source; None compares nothing.
+        wanted: Layout, projection and field of view of the source, for ``matte``.
+        page: Path of an HTML page with unpacked frames; None writes none.
 
     Raises:
         InputError: A video cannot be read.
-        UsageError: It is no packed alpha, by its shape or by all that is known of it, or ``matte`` is flat.
+        UsageError: The video is not packed alpha, by its shape or by everything known about it, or ``matte`` is flat.
         OutputError: The page cannot be written.
     """
     settings = wanted or VideoSettings()
@@ -206,7 +206,7 @@ def verify(
         and found.projection is not Projection.FISHEYE
     ):
         raise UsageError(
-            f"{video}: its corners hold no mattes, and it is {found.in_words()}: no packed alpha; segment with "
+            f"{video}: its corners hold no mattes, and it is {found.in_words()}, not packed alpha; segment with "
             "--type packed-alpha makes it"
         )
     packed = replace(found, is_packed_alpha=True)
@@ -220,7 +220,7 @@ def verify(
 def _tiles_of(
     reader: VideoReader, wanted: VideoSettings, *, side: int, fov_degrees: float
 ) -> Callable[[Frame], npt.NDArray[np.float32]]:
-    """Makes of a mask's frames what the discs should hold."""
+    """A function that computes, from a mask's frames, what the discs should contain."""
     info = reader.info
     vr = vr_of(info, wanted)
     regions = eye_regions(info.width, info.height, vr.layout)
@@ -228,8 +228,8 @@ def _tiles_of(
         refuse_unpackable(info, vr.lenses)
     except UsageError as error:
         raise UsageError(
-            f"{info.path}: it must be what the packed video was made of, and is {vr.in_words()}; "
-            "--stereo and --projection say what it is"
+            f"{info.path}: the matte must have the layout of the packed video's source, and is {vr.in_words()}; "
+            "--stereo and --projection set its layout"
         ) from error
     packer = AlphaPacker(
         regions,
@@ -250,7 +250,7 @@ def _tiles_of(
 
 
 class _Discs:
-    """Adds up what the discs of a video hold."""
+    """Accumulates measurements of the discs of a video."""
 
     def __init__(self, info: VideoInfo, shown: UnpackedFrames | None = None) -> None:
         self._shown = shown
@@ -261,7 +261,7 @@ class _Discs:
         self._errors: list[float] = []
         self._inherent: list[float] = []
         self._leaks: list[float] = []
-        # Small pictures of the last frames, the newest first.
+        # Small pictures of the last frames, newest first.
         self._seen: deque[npt.NDArray[np.float32]] = deque(maxlen=_MOST_LAG_FRAMES + 1)
         self._meant: deque[npt.NDArray[np.float32]] = deque(maxlen=_MOST_LAG_FRAMES + 1)
         self._apart = dict.fromkeys(_LAGS, (0.0, 0))
@@ -269,7 +269,7 @@ class _Discs:
         self._missing = 0
 
     def add(self, frame: Frame | None, truth: npt.NDArray[np.float32] | None) -> None:
-        """Look at the next frame, beside its matte where there is one."""
+        """Measure the next frame, against its matte if given."""
         if frame is None:
             self._missing += 1
             return
@@ -303,7 +303,7 @@ class _Discs:
                 self._apart[lag] = total + float(difference), count + 1
 
     def figures(self, *, compared: bool) -> dict[str, Any]:
-        """The counted fields of the report."""
+        """The measured fields of the report."""
         shares = np.array(self._shares)
         somebody = shares.max(axis=1) > 0
         apart = np.abs(shares[:, 0] - shares[:, 1])[somebody] / shares.max(axis=1)[somebody]
@@ -330,26 +330,26 @@ class _Discs:
 
 
 def _freshly_packed(frame: Frame, tiles: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """What a player reads of mattes that were packed into a frame, and not compressed since."""
+    """The mattes that a player would read if they were packed into a frame without compression."""
     fresh = frame.with_planes(tuple(plane.copy() for plane in frame.planes))
     pack_discs(fresh, tiles, color=disc_color(frame))
     return unpack_discs(fresh)
 
 
 def _median(counts: npt.NDArray[np.int64], first: int) -> float:
-    """The median level of a part of a histogram; its lower end where it is empty."""
+    """The median level of a part of a histogram; its lower end if it is empty."""
     total = int(counts.sum())
     return float(first + np.searchsorted(np.cumsum(counts), (total + 1) // 2)) if total else float(first)
 
 
 def _small(tiles: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """What is left of a frame for finding its place in time."""
+    """A small picture of a frame, to find its place in time."""
     step = max(tiles.shape[1] // _SYNC_SIDE, 1)
     return tiles[:, ::step, ::step].copy()
 
 
 def _lag(apart: Mapping[int, tuple[float, int]]) -> int:
-    """The shift in frames at which two videos are most alike; 0 where no other is clearly better.
+    """The shift in frames at which two videos agree best; 0 unless another is clearly better.
 
     Args:
         apart: For each shift, the sum of differences and their number.
@@ -363,15 +363,15 @@ def _lag(apart: Mapping[int, tuple[float, int]]) -> int:
 
 _MOST_FRAMES = 16
 _SIDE = 640
-"""Most samples of a side of an eye on the page."""
+"""Maximum side of an eye on the page, in pixels."""
 _JPEG_QUALITY = 85
 
 
 class UnpackedFrames:
     """A web page for judging packed alpha: unpacked frames beside their mattes, on any colour.
 
-    The frames are spread evenly over a video of unknown length: every 1st is kept, then every 2nd, 4th ... as the video
-    goes on, so memory stays bounded.
+    The frames are spread evenly over a video of unknown length: every frame is kept at first, then every 2nd, 4th and
+    so on as the video goes on, so memory stays bounded.
     """
 
     def __init__(self) -> None:
@@ -384,7 +384,7 @@ class UnpackedFrames:
 
         Args:
             frame: A frame of 2E x E luma samples, in the host's memory.
-            tiles: float32 [2, h, w], 0..1: what ``unpack_discs`` found in it.
+            tiles: float32 [2, h, w], 0..1: the mattes that ``unpack_discs`` returned for it.
         """
         index, self._count = self._count, self._count + 1
         if index % self._stride:
@@ -399,11 +399,11 @@ class UnpackedFrames:
 
         Args:
             path: The HTML file.
-            title: Its heading.
-            lines: What is to be said of the video.
+            title: The page's heading.
+            lines: Lines of text about the video.
 
         Raises:
-            OutputError: There is no frame, or it cannot be written.
+            OutputError: There is no frame, or the page cannot be written.
         """
         if not self._kept:
             raise OutputError(f"{path}: no frame to show")
@@ -419,14 +419,14 @@ class UnpackedFrames:
 
 
 def _eyes(frame: Frame, tiles: npt.NDArray[np.float32]) -> list[dict[str, str]]:
-    """Each eye's picture and matte, as addresses that hold them."""
+    """Each eye's picture and matte, as data URLs."""
     side = min(frame.height, _SIDE)
     regions = [Region(eye * frame.height, 0, frame.height, frame.height) for eye in range(2)]
     pictures: Any = preprocess(frame, regions=regions, size=(side, side), layout="NHWC")
     made = []
     for picture, tile in zip(pictures, tiles, strict=True):
         matte: Any = cv2.resize(tile, (side, side), interpolation=cv2.INTER_LINEAR)
-        # The matte is the picture's own alpha channel, so that a browser composites without a look at any pixel.
+        # The matte is an alpha channel, so that a browser can composite without reading pixels.
         mask = np.dstack([np.full((side, side, 3), 255), np.rint(matte * 255)]).astype(np.uint8)
         made.append({"picture": _address(_codes(picture), ".jpg"), "matte": _address(mask, ".png")})
     return made
@@ -441,7 +441,7 @@ def _address(picture: npt.NDArray[np.uint8], kind: str) -> str:
     encoded, data = cv2.imencode(
         kind, picture, [cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY] if kind == ".jpg" else []
     )
-    assert encoded  # codecs that OpenCV is never without
+    assert encoded  # OpenCV always has these codecs
     mime = {".jpg": "image/jpeg", ".png": "image/png"}[kind]
     return f"data:{mime};base64,{base64.b64encode(data.tobytes()).decode()}"
 

@@ -166,5 +166,5 @@ def test_a_list_has_an_entry_for_each_row_and_other_things_stay(cupy) -> None:
 
 
 def test_masks_are_made_of_scores_with_three_axes(cupy) -> None:
-    with pytest.raises(EngineError, match=r"scores \[C, h, w\], and the network gave \[5\]"):
+    with pytest.raises(EngineError, match=r"scores \[C, h, w\], but the network returned \[5\]"):
         settled(cupy, call_of(np.zeros((4, 5), np.float32).view(OnFakeGpu), count=2), as_mask=True)

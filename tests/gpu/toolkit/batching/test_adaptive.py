@@ -159,7 +159,7 @@ def test_a_single_frame_that_does_not_fit_is_an_error_and_so_is_any_other():
     with pytest.raises(ValueError, match="out of memory"):
         AdaptiveBatchSizer(4, monitor=Memory()).process([1, 2], infer)
     assert len(calls) == 1
-    with pytest.raises(EngineError, match="gave 1 rows for a batch of 2"):
+    with pytest.raises(EngineError, match="returned 1 rows for a batch of 2"):
         AdaptiveBatchSizer(4, monitor=Memory()).process([1, 2], lambda batch: [0])
 
 

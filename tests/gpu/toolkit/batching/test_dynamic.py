@@ -267,7 +267,7 @@ def test_a_full_queue_rejects_or_holds_up():
         futures = [batcher.submit_async(request(0))]
         assert gate.entered.wait(10)
         futures.append(batcher.submit_async(request(1)))
-        with pytest.raises(RequestRejectedError, match="request 2 was turned away: 1 requests are waiting"):
+        with pytest.raises(RequestRejectedError, match="request 2 was rejected: 1 requests are waiting"):
             batcher.submit_async(request(2))
         assert batcher.stats().turned_away == 1
         gate.go.set()
@@ -391,7 +391,7 @@ def test_a_network_that_does_not_come_back_is_left_behind_and_nobody_waits_for_i
     batcher = DynamicBatcher(BatchConfig(max_batch_size=1, timeout_ms=0), gate).start()
     futures = [batcher.submit_async(request(n)) for n in range(2)]
     assert gate.entered.wait(10)
-    with pytest.raises(EngineError, match=r"did not come back within 0.02 s.*vitascope-batcher-0"):
+    with pytest.raises(EngineError, match=r"did not return within 0.02 s.*vitascope-batcher-0"):
         batcher.stop(timeout_s=0.02)
     assert all(isinstance(future.exception(1), BatcherStoppedError) for future in futures)
     gate.go.set()

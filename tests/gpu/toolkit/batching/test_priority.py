@@ -71,7 +71,7 @@ def test_levels_are_full_for_themselves(held):
     assert held.entered.wait(10)
     batcher.submit_async(request(1, 0))
     batcher.submit_async(request(2, 1))
-    with pytest.raises(RequestRejectedError, match="request 3 was turned away"):
+    with pytest.raises(RequestRejectedError, match="request 3 was rejected"):
         batcher.submit_async(request(3, 0))
     held.go.set()
     batcher.stop()

@@ -111,12 +111,12 @@ def test_what_keeps_to_the_limits_is_accepted():
 @pytest.mark.parametrize(
     ("changes", "limits", "reason"),
     [
-        ({"relative_error": 0.03}, {}, "error relative to the outputs 0.03, at most 0.02"),
+        ({"relative_error": 0.03}, {}, "error relative to the outputs 0.03, but at most 0.02"),
         ({"quantized_ms": 2.5}, {}, r"0\.80x the reference's speed .*at least 1\.00x"),
         ({}, {"speedup": 2.1}, r"at least 2\.10x"),
-        ({"mean_error": 0.005}, {"mean_error": 1 / 255}, "mean error 0.005, at most 0.00392"),
+        ({"mean_error": 0.005}, {"mean_error": 1 / 255}, "mean error 0.005, but at most 0.00392"),
         ({"worst_frame_error": 0.1}, {"worst_frame_error": 0.05}, "worst frame 0.1"),
-        ({"finite": False}, {}, "not numbers"),
+        ({"finite": False}, {}, "NaN or infinity"),
         ({"relative_error": float("nan")}, {}, "nan"),
     ],
 )

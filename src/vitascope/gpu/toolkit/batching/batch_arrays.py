@@ -36,7 +36,7 @@ def _library(value: object) -> Library | None:
     return None if kind == "dlpack" else kind
 
 
-_LIBRARIES: dict[type, Library | None] = {}  # by type: asking takes longer than a launch
+_LIBRARIES: dict[type, Library | None] = {}  # cached by type: finding out takes longer than a launch
 
 
 def kind_of(data: Any) -> Hashable:
@@ -45,7 +45,7 @@ def kind_of(data: Any) -> Hashable:
     Raises:
         TypeError: A leaf is not an array, number, tuple or dict.
     """
-    if _LIBRARIES.get(type(data)) == "torch":  # first, and in few steps: it runs for every request
+    if _LIBRARIES.get(type(data)) == "torch":  # first and fast, because it runs for every request
         return "torch", data.device, data.dtype, data.shape
     if isinstance(data, dict):
         return ("dict", *((name, kind_of(value)) for name, value in data.items()))
@@ -137,7 +137,7 @@ def split(output: Any, *, rows: int, count: int) -> list[Any]:
     library = library_of(output)
     if library is None or not getattr(output, "shape", ()):
         raise EngineError(
-            f"inference_fn gave {type(output).__name__} for a batch of {rows}, expected arrays with that many rows"
+            f"inference_fn returned {type(output).__name__} for a batch of {rows}, expected arrays with that many rows"
         )
     _require(output.shape[0], rows)
     if library == "torch":
@@ -147,7 +147,7 @@ def split(output: Any, *, rows: int, count: int) -> list[Any]:
 
 def _require(met: int, rows: int) -> None:
     if met != rows:
-        raise EngineError(f"inference_fn gave {met} rows for a batch of {rows}")
+        raise EngineError(f"inference_fn returned {met} rows for a batch of {rows}")
 
 
 def _same_tuple(like: tuple[Any, ...], values: list[Any]) -> tuple[Any, ...]:
@@ -183,7 +183,7 @@ class Kinds:
         form = kind_of(data)
         kind = self._known.get(form)
         if kind is None:
-            # Waiting requests keep their kinds, and share no batch with newer ones.
+            # Waiting requests keep their kinds, and cannot share a batch with newer ones.
             if len(self._known) >= _MOST_KINDS:
                 self._known.clear()
             # Another thread may have added it first: there is one object per kind.

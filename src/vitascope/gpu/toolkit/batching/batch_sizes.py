@@ -242,13 +242,15 @@ class AdaptiveBatchSizer:
             except Exception as error:
                 if not is_out_of_memory(error) or rows <= self.min_batch_size:
                     raise
-                # Without its traceback, whose frames hold the arrays of the failed call (PyTorch's FAQ: "My out of
+                # Drop the traceback, whose frames hold the arrays of the failed call (PyTorch's FAQ: "My out of
+                # memory exception handler can't allocate memory"), and handle the error outside, where `error` is
+                # gone.
                 # memory exception handler can't allocate memory"); and handled below, where `error` is gone.
                 shortage = error.with_traceback(None)
             if shortage is not None:
                 self.shrink(shortage, rows)
                 continue
-            if self._growing and rows == size:  # a short remainder says nothing about the size
+            if self._growing and rows == size:  # a short last batch says nothing about the size
                 self.adjust_batch_size((perf_counter() - began) * 1e3)
             first = end
         return results
@@ -273,7 +275,7 @@ class AdaptiveBatchSizer:
             return self._size - 1 if room < 0 else self.max_batch_size
         # Floor: below the current size if there is no room. A size that exactly reaches the target fits.
         fits = self._size + math.floor(room / each + 1e-6)
-        # After one size only, one more frame shows how much memory a frame takes.
+        # With measurements of one size only, one more frame shows how much memory a frame takes.
         return max(fits, self._size + 1) if room > 0 and not others else fits
 
     def _fits_latency(self) -> int:
@@ -462,7 +464,7 @@ class BatchSizeOptimizer:
             if not is_out_of_memory(error):
                 error.add_note(f"inference_fn failed with a batch of {size}")
                 raise
-            shortage = True  # handled below, where the error, whose frames hold arrays, is gone
+            shortage = True  # handled below, without the error, whose frames hold arrays
         if shortage:
             release_idle_memory()
             return BatchMeasurement(batch_size=size, verdict="out of memory")
@@ -561,7 +563,7 @@ def find_optimal_batch_size(
         TypeError: ``model`` has another type.
         ValueError: A limit is out of range.
     """
-    # Imported here: it finds out what a network is for the pipeline, whose batches are this folder's.
+    # Imported here: the pipeline imports this folder.
     from vitascope.gpu.toolkit.async_model import open_model
 
     network = open_model(model, device=device, device_id=device_id, batch_size=1, cuda_graphs=False)

@@ -96,7 +96,7 @@ class BatchTally:
             ("submitted", "turned_away", "completed", "failed", "expired", "cancelled", "batches", "rows"), 0
         )
         self._latency, self._queue_wait = LatencyHistogram(), LatencyHistogram()
-        # Added to the histograms later: in bulk it costs a tenth.
+        # Durations are added to the histograms in bulk, at a tenth of the cost.
         self._latencies: list[float] = []
         self._queue_waits: list[float] = []
 
@@ -178,7 +178,7 @@ class Answers:
         latency_seconds: list[float] = []
         queue_seconds: list[float] = []
         for entry, data in zip(part.entries, part.results, strict=True):
-            if entry.future.done():  # given up by stop
+            if entry.future.done():  # already failed by stop
                 continue
             request = entry.request
             queue_seconds.append(began - entry.arrived)
@@ -195,10 +195,10 @@ class Answers:
             )
             given.append((entry.future, response))
         self._tally.complete(latency_seconds=latency_seconds, queue_seconds=queue_seconds)
-        for future, response in given:  # all at once: each woken client wants the interpreter lock
+        for future, response in given:  # all at once, because each woken client needs the interpreter lock
             try:
                 future.set_result(response)
-            except InvalidStateError:  # stop has just given it up and counted it
+            except InvalidStateError:  # stop has just failed and counted it
                 self._tally.count(completed=-1)
 
     def expire(self, entries: Sequence[Waiting]) -> None:
@@ -351,11 +351,11 @@ class Batcher:
                 entry for entries in self._running.values() for entry in entries if hung
             ]
         self._answers.fail(
-            lost, BatcherStoppedError("the batcher was stopped and its network did not come back")
+            lost, BatcherStoppedError("the batcher was stopped while its network was still running")
         )
         if hung:
             raise EngineError(
-                f"inference_fn did not come back within {timeout_s} s; left behind: {', '.join(hung)}"
+                f"inference_fn did not return within {timeout_s} s; abandoned: {', '.join(hung)}"
             )
 
     def __enter__(self) -> Self:
@@ -480,12 +480,12 @@ class Batcher:
             if rule.on_full == "reject":
                 self._tally.count(turned_away=1)
                 raise RequestRejectedError(
-                    f"request {request.request_id!r} was turned away: {rule.max_queue_size} requests are waiting"
+                    f"request {request.request_id!r} was rejected: {rule.max_queue_size} requests are waiting"
                 )
-            if threading.current_thread() in self._threads:  # this thread may be the one that would make room
+            if threading.current_thread() in self._threads:  # it may have to make room itself
                 self._tally.count(turned_away=1)
                 raise RequestRejectedError(
-                    f"request {request.request_id!r} was turned away: {rule.max_queue_size} requests are waiting, and "
+                    f"request {request.request_id!r} was rejected: {rule.max_queue_size} requests are waiting, and "
                     "the batcher's own thread cannot wait for room"
                 )
             self._clock.wait(self._has_room, INTERRUPT_CHECK_SECONDS)
@@ -574,7 +574,7 @@ class Batcher:
             if live:
                 with stream.entered():
                     parts = self._infer(live, function)
-        except BaseException as error:  # whatever it is, clients must get it, and other requests be served
+        except BaseException as error:  # clients must get any error, and other requests must go on
             failure = error
         ended = self._clock.now()
         self._turnstile.enter(ticket)

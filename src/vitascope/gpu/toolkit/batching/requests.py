@@ -66,7 +66,7 @@ class Reply:
         """
         if self._error is not None:
             raise self._error
-        assert self._response is not None  # either this or an error is set
+        assert self._response is not None  # otherwise there is an error
         return self._response
 
     def done(self) -> bool:
@@ -420,7 +420,7 @@ class WaitingRoom:
     def _candidates(self, kind: Hashable, now: float) -> list[Waiting]:
         """Next requests of a kind, at most a full batch; an entry never precedes an earlier one of its stream."""
         if len(self._in_time) == len(self._kinds) == 1 and not self._put_back[0]:
-            return list(islice(self._in_time[0].values(), self._most))  # one level, one kind: as they came
+            return list(islice(self._in_time[0].values(), self._most))  # one level, one kind: by arrival
         chosen: dict[int, Waiting] = {}
         for entry in self._in_order(now):
             if entry.kind != kind or entry.number in chosen:

@@ -49,7 +49,7 @@ def named_frames(
     elif len(names) == 1:
         try:
             given = {names[0]: frames if isinstance(frames, np.ndarray) else np.stack(list(frames))}
-        except (TypeError, ValueError) as error:  # no data, not a list, an empty one, or several shapes
+        except (TypeError, ValueError) as error:  # no data, not a list, an empty list, or several shapes
             raise UsageError(
                 "calibration data is an array with the frames along its first axis, or a list of frames of one shape "
                 f"without that axis ({error})"

@@ -29,7 +29,7 @@ from vitascope.gpu.toolkit.quantization.calibration import (
 QUANTIZED_OPERATORS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 """Operators that hold the weights. The others stay in FP32: they are cheap, and mattes are sensitive to them."""
 
-# The first opset whose DequantizeLinear takes a scale per channel (onnx.ai, "DequantizeLinear").
+# The first opset whose DequantizeLinear supports a scale per channel (onnx.ai, "DequantizeLinear").
 _CHANNEL_SCALES = 13
 _ENTROPY_BINS = 4096
 

@@ -465,7 +465,7 @@ class ModelQuantizer:
         limits = limits or QuantizationLimits()
         reasons = []
         if not comparison.finite:
-            reasons.append("its outputs hold values that are not numbers")
+            reasons.append("its outputs contain NaN or infinity")
         for name, what in (
             ("mean_error", "mean error"),
             ("worst_frame_error", "error of the worst frame"),
@@ -473,17 +473,17 @@ class ModelQuantizer:
         ):
             most, met = getattr(limits, name), getattr(comparison, name)
             if most is not None and not met <= most:  # rejects NaN
-                reasons.append(f"{what} {met:.3g}, at most {most:.3g} is allowed")
+                reasons.append(f"{what} {met:.3g}, but at most {most:.3g} is allowed")
         if limits.speedup is not None and not comparison.speedup >= limits.speedup:
             reasons.append(
                 f"{comparison.speedup:.2f}x the reference's speed ({comparison.quantized_ms:.3g} ms against "
-                f"{comparison.reference_ms:.3g} ms), at least {limits.speedup:.2f}x is asked"
+                f"{comparison.reference_ms:.3g} ms), at least {limits.speedup:.2f}x is required"
             )
         if limits.size_ratio is not None:
             if size_ratio is None:
-                raise UsageError("the limits ask for a size_ratio, and no sizes were given")
+                raise UsageError("the limits include a size_ratio, but no sizes were given")
             if not size_ratio >= limits.size_ratio:
-                reasons.append(f"{size_ratio:.2f}x smaller, at least {limits.size_ratio:.2f}x is asked")
+                reasons.append(f"{size_ratio:.2f}x smaller, at least {limits.size_ratio:.2f}x is required")
         return GateVerdict(not reasons, tuple(reasons))
 
     @staticmethod

@@ -1,10 +1,11 @@
 """Convolutions and linear layers with 8-bit weights, integer or floating point.
 
-The arithmetic is symmetric: ``value = integer * scale``, one scale for each output channel of the weights and one for
+The arithmetic is symmetric: ``value = integer * scale``, with one scale per output channel of the weights and one for
 the activation (Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
 Inference", CVPR 2018, with zero points of 0). Linear layers and 1x1 convolutions are matrix products, which a GPU's
-tensor cores compute in 8 bits (``torch._int_mm``, ``torch._scaled_mm``). PyTorch has no such convolution of larger
-kernels: those compute with the rounded values in floating point, so that they are as exact and as small, not faster.
+tensor cores compute in 8 bits (``torch._int_mm``, ``torch._scaled_mm``). PyTorch has no such convolution for larger
+kernels: these compute with the rounded values in floating point, so they are as accurate and as small, but not
+faster.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ _DTYPES = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
 LARGEST = {"int8": 127.0, "fp8": 448.0}
 """Largest magnitudes; e4m3 has no infinity (Micikevicius et al., "FP8 Formats for Deep Learning", 2022)."""
 
-# cuBLASLt's rules for 8-bit products, as torch._int_mm and torch._scaled_mm check them.
+# cuBLASLt's rules for 8-bit products, as checked by torch._int_mm and torch._scaled_mm.
 _FEWEST_ROWS, _MULTIPLE = 17, 16
 
 
 class Convolution(Protocol):
-    """``nn.Conv2d``, or a layer that holds the same things under the same names."""
+    """``nn.Conv2d``, or a layer with the same attributes."""
 
     weight: Tensor
     bias: Tensor | None
@@ -44,7 +45,7 @@ class Convolution(Protocol):
 
 
 class _EightBitWeights(nn.Module):
-    """Base of both layers: weights [out, ...] in 8 bits, and their scales."""
+    """Base of both layers: 8-bit weights [out, ...] and their scales."""
 
     weight: Tensor
     weight_scale: Tensor
@@ -72,13 +73,13 @@ class _EightBitWeights(nn.Module):
         self.register_buffer("bias", None if bias is None else bias.detach().clone().float())
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Moves to another device and keeps every type: ``half()`` would turn FP8 weights and scales into FP16."""
+        """Move to another device, keeping all types: ``half()`` would convert FP8 weights and scales to FP16."""
         kept = {name: buffer for name, buffer in self._buffers.items() if buffer is not None}
         move: Any = super()._apply  # untyped in torch
         move(fn, recurse)
         for name, buffer in kept.items():
             moved = self._buffers[name]
-            assert moved is not None  # _apply keeps what is there
+            assert moved is not None  # _apply keeps existing tensors
             self._buffers[name] = buffer.to(moved.device)
         return self
 
@@ -89,7 +90,7 @@ class _EightBitWeights(nn.Module):
         return (x.abs().amax().float() / LARGEST[self.number]).clamp_min(torch.finfo(torch.float32).tiny)
 
     def product(self, x: Tensor) -> Tensor:
-        """X [rows, in] times the weights [out, in], in 8 bits; of x's dtype."""
+        """Multiply x [rows, in] by the weights [out, in] in 8 bits; the result has x's dtype."""
         scale = self.input_scale_of(x)
         integers = _rounded(x.float() / scale, self.number)
         weights = self.weight.reshape(len(self.weight), -1).t()
@@ -97,8 +98,8 @@ class _EightBitWeights(nn.Module):
             sums = torch._int_mm(integers, weights).float() * scale
         else:
             one = torch.ones((), device=x.device)
-            # Rows of a single picture that is not channels-last are columns in memory, which cuBLASLt takes as integers
-            # and not as FP8.
+            # The rows of a single picture that is not channels-last are columns in memory, which cuBLASLt accepts for
+            # integers, but not for FP8.
             sums = torch._scaled_mm(
                 integers.contiguous(), weights, scale_a=scale, scale_b=one, out_dtype=torch.bfloat16
             ).float()
@@ -106,14 +107,14 @@ class _EightBitWeights(nn.Module):
         return (sums if self.bias is None else sums + self.bias.float()).to(x.dtype)
 
     def multiplies_in_8_bits(self, rows: int, x: Tensor) -> bool:
-        """True if the hardware's 8-bit matrix product takes the layer at any batch size."""
+        """True if the hardware's 8-bit matrix product supports the layer at any batch size."""
         out, inner = len(self.weight), self.weight[0].numel()
         if not x.is_cuda or out % _MULTIPLE or inner % _MULTIPLE:
             return False
         return bool(statically_known_true(rows >= _FEWEST_ROWS))
 
     def rounded_input(self, x: Tensor) -> Tensor:
-        """X rounded to 8 bits, in x's dtype."""
+        """Round x to 8 bits, in x's dtype."""
         scale = self.input_scale_of(x)
         return (_rounded(x.float() / scale, self.number).float() * scale).to(x.dtype)
 
@@ -130,10 +131,10 @@ class EightBitLinear(_EightBitWeights):
     """A linear layer in 8 bits.
 
     Args:
-        layer: What it takes the place of.
+        layer: The layer to replace.
         number: ``int8`` or ``fp8`` (e4m3).
-        input_scale: From calibration; None scales each input by its own largest value.
-        per_channel: One weight scale for each output, instead of one for all.
+        input_scale: Scale from calibration; None scales each input by its own largest value.
+        per_channel: One weight scale per output, instead of one for all.
     """
 
     def __init__(
@@ -149,7 +150,7 @@ class EightBitLinear(_EightBitWeights):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """[..., in] to [..., out]."""
+        """Compute [..., in] to [..., out]."""
         rows = x.reshape(-1, x.shape[-1])
         if self.multiplies_in_8_bits(rows.shape[0], x):
             return self.product(rows).reshape(*x.shape[:-1], -1)
@@ -157,13 +158,13 @@ class EightBitLinear(_EightBitWeights):
 
 
 class EightBitConv2d(_EightBitWeights):
-    """A convolution in 8 bits; one of 1x1, not strided, without groups and padding, is a matrix product.
+    """A convolution in 8 bits; a 1x1 convolution without strides, groups and padding is a matrix product.
 
     Args:
-        layer: What it takes the place of.
+        layer: The layer to replace.
         number: ``int8`` or ``fp8`` (e4m3).
-        input_scale: From calibration; None scales each input by its own largest value.
-        per_channel: One weight scale for each output channel, instead of one for all.
+        input_scale: Scale from calibration; None scales each input by its own largest value.
+        per_channel: One weight scale per output channel, instead of one for all.
     """
 
     def __init__(
@@ -182,10 +183,10 @@ class EightBitConv2d(_EightBitWeights):
         self.is_product = is_matrix_product(layer)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[N, in, H, W] to [N, out, h, w]."""
+        """Compute [N, in, H, W] to [N, out, h, w]."""
         count, channels, height, width = x.shape
         if self.is_product and self.multiplies_in_8_bits(count * height * width, x):
-            # Channels-last pictures are these rows already; nothing is copied.
+            # For channels-last pictures these are already rows; nothing is copied.
             rows = x.permute(0, 2, 3, 1).reshape(-1, channels)
             return self.product(rows).reshape(count, height, width, -1).permute(0, 3, 1, 2)
         return functional.conv2d(
@@ -200,7 +201,7 @@ class EightBitConv2d(_EightBitWeights):
 
 
 def is_convolution(layer: nn.Module) -> bool:
-    """True for ``nn.Conv2d``, and for layers that only hold a convolution's weights."""
+    """True for ``nn.Conv2d``, and for layers that only store a convolution's weights."""
     if isinstance(layer, nn.Conv2d):
         return layer.padding_mode == "zeros"
     weight = getattr(layer, "weight", None)
@@ -208,12 +209,12 @@ def is_convolution(layer: nn.Module) -> bool:
         isinstance(weight, Tensor)
         and weight.ndim == 4
         and all(hasattr(layer, name) for name in ("bias", "stride", "padding", "dilation", "groups"))
-        and not hasattr(layer, "output_padding")  # which a transposed one has
+        and not hasattr(layer, "output_padding")  # which transposed convolutions have
     )
 
 
 def is_matrix_product(layer: Any) -> bool:
-    """True if 8-bit matrix products can compute it: a linear layer, or a plain 1x1 convolution."""
+    """True if an 8-bit matrix product can compute it: a linear layer, or a plain 1x1 convolution."""
     if isinstance(layer, nn.Linear):
         return True
     return (
@@ -250,18 +251,18 @@ def quantized_module(
     """A copy with 8-bit weights in convolutions and linear layers.
 
     Args:
-        model: Not changed.
-        frames: Calibration data for each input, in order; None scales activations as they come (dynamic).
+        model: The module; not changed.
+        frames: Calibration data for each input, in order; None scales activations at run time (dynamic).
         number: ``int8`` or ``fp8``.
         method: See ``calibration``.
-        percentile: For that method: share of magnitudes that are kept, in per cent.
-        per_channel: One weight scale for each output channel.
-        only_products: Leave alone what 8-bit matrix products cannot compute.
-        skip: Names of layers to leave alone, as ``named_modules`` gives them.
+        percentile: For that method: share of magnitudes to keep, in per cent.
+        per_channel: One weight scale per output channel.
+        only_products: Leave alone layers that 8-bit matrix products cannot compute.
+        skip: Names of layers to leave alone, as in ``named_modules``.
 
     Raises:
-        UsageError: Nothing could be quantised, ``skip`` has an unknown name, or calibration met NaN or infinity.
-        EngineError: The module does not take the frames.
+        UsageError: Nothing can be quantised, ``skip`` has an unknown name, or calibration found NaN or infinity.
+        EngineError: The module does not accept the frames.
     """
     copied = copy.deepcopy(model).eval()
     layers = {
@@ -295,7 +296,7 @@ def quantized_module(
 def _observed(
     model: nn.Module, layers: Mapping[str, nn.Module], frames: Mapping[str, FloatArray]
 ) -> dict[str, MagnitudeHistogram]:
-    """Histograms of what each layer is fed while the frames go through, one at a time."""
+    """Histograms of each layer's inputs while the frames pass through, one at a time."""
     histograms = {name: MagnitudeHistogram() for name in layers}
 
     def watch(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
@@ -312,7 +313,7 @@ def _observed(
                     model(*inputs)
                 except UsageError:
                     raise
-                except Exception as error:  # whatever the user's module raises
+                except Exception as error:  # any error of the user's module
                     shapes = ", ".join(str(list(tensor.shape)) for tensor in inputs)
                     reason = str(error).strip().partition("\n")[0]
                     raise EngineError(
