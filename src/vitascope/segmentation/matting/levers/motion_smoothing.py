@@ -16,8 +16,10 @@ from vitascope.frames import Frame
 from vitascope.gpu.interchange import on_its_way, to_cupy
 from vitascope.gpu.kernels.along_motion import MEAN_RULES, REACH_FRAMES, mean_along_motion
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.kernels.resize_normalize import resized
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.estimates import plain_rgb, small_alpha
+from vitascope.segmentation.matting.levers.outvoted import OUTVOTED_RULES, outvoted
 from vitascope.segmentation.matting.shots import Views
 
 _MOTION_SIDE: Final = 480
@@ -32,7 +34,7 @@ result."""
 _NOBODY: Final = 0.01
 """Mean alpha of a cell up to which nobody is in it."""
 
-SMOOTHING_RULES: Final = (_MOTION_SIDE, _NOBODY, *MEAN_RULES)
+SMOOTHING_RULES: Final = (_MOTION_SIDE, _NOBODY, *MEAN_RULES, *OUTVOTED_RULES)
 """Constants that smoothed mattes depend on."""
 
 Grey = npt.NDArray[np.uint8]
@@ -130,10 +132,7 @@ class MotionSmoothing:
         if not motion.box[0].stop:
             return list(estimates)
         known, count = motion.before, 0 if motion.before is None else len(motion.before[1])
-        found = np.array([move.result() for move in motion.moves], np.float32)
-        if not len(found):
-            found = np.zeros((0, 2, 1, 1, 2), np.float32)
-        ahead, back = np.moveaxis(found, 1, 0).reshape(2, -1, self._views.eyes, *found.shape[2:])
+        ahead, back = self._ways(motion)
         smoothed: list[MatteEstimate] = []
         for at in range(0, len(frames), _FRAMES_OF_A_CALL):
             end = min(at + _FRAMES_OF_A_CALL, len(frames))
@@ -156,6 +155,43 @@ class MotionSmoothing:
                 offset[:, 0][..., *motion.box] += plane
                 smoothed.append(MatteEstimate(gain=one.gain, offset=offset))
         return smoothed
+
+    def corrected(
+        self, frames: Sequence[Frame], estimates: Sequence[MatteEstimate], motion: Motion
+    ) -> list[MatteEstimate]:
+        """Correct parts of a window's mattes that its other frames contradict, see ``outvoted``.
+
+        Args:
+            frames: As ``smooth`` takes them, before it.
+            estimates: Likewise.
+            motion: Likewise.
+        """
+        if not motion.box[0].stop or len(frames) == 1:
+            return list(estimates)
+        ways = self._ways(motion)[:, 1 - len(frames) :]  # without those from frames before the window
+        size, parts = ways.shape[3:5], []
+        for at in range(0, len(frames), _FRAMES_OF_A_CALL):
+            part = slice(at, at + _FRAMES_OF_A_CALL)
+            rgb, alpha = self._seen(frames[part], estimates[part])
+            seen = np.concatenate([rgb, alpha[:, :, None]], axis=2)[..., *motion.box]
+            small = resized(seen.reshape(-1, *seen.shape[2:]), size)
+            parts.append(small.reshape(*seen.shape[:3], *size))
+        take = to_cupy if is_on_gpu(parts[0]) else np.asarray
+        change = outvoted(np.concatenate(parts), *(take(way) for way in ways))
+        corrected = []
+        for one, planes in zip(estimates, change, strict=True):
+            assert one.offset is not None  # coefficients, as was asked for
+            offset = one.offset.copy()
+            offset[..., *motion.box] += resized(planes[:, None], offset[..., *motion.box].shape[2:])
+            corrected.append(MatteEstimate(gain=one.gain, offset=offset))
+        return corrected
+
+    def _ways(self, motion: Motion) -> npt.NDArray[np.float32]:
+        """Motion ahead and back, once it is found: float32 [2, T - 1, E, h', w', 2]."""
+        found = np.array([move.result() for move in motion.moves], np.float32)
+        if not len(found):
+            found = np.zeros((0, 2, 1, 1, 2), np.float32)
+        return np.moveaxis(found, 1, 0).reshape(2, -1, self._views.eyes, *found.shape[2:])
 
     def _seen(self, frames: Sequence[Frame], estimates: Sequence[MatteEstimate]) -> tuple[Any, Any]:
         """RGB [T, E, 3, h, w] and alpha [T, E, h, w] of some frames, float32, 0..1, on their device."""
