@@ -25,7 +25,7 @@ def nothing_comes_after(monkeypatch):
     """How directions are brought together is tested here; what is done with their mattes, by itself."""
     monkeypatch.setattr(smaller_people, "_LARGE", 2.0)
     monkeypatch.setattr(motion_smoothing, "mean_along_motion", lambda alpha, *_: alpha)
-    monkeypatch.setattr(motion_smoothing, "outvoted", lambda seen, *_: np.zeros_like(seen[:, :, 3]))
+    monkeypatch.setattr(motion_smoothing, "missed_parts", lambda seen, *_: np.zeros_like(seen[:, :, 3]))
 
 
 class Opinion(TrailNetwork):
@@ -574,22 +574,22 @@ def test_on_the_cpu_motion_is_looked_for_beside_every_look_back(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("back", "much_new", "is_corrected"), [(0.9, 1.0, False), (0.1, 1.0, True), (0.1, -1.0, False)]
+    ("back", "much_new", "is_restored"), [(0.6, 1.0, False), (0.0, 1.0, True), (0.0, -1.0, False)]
 )
-def test_mattes_that_other_frames_contradict_are_corrected_where_looks_differ_and_nothing_large_passes(
-    back, much_new, is_corrected, monkeypatch
+def test_missed_parts_are_restored_where_looks_differ_and_nothing_large_passes(
+    back, much_new, is_restored, monkeypatch
 ):
     monkeypatch.setattr(scene_cuts, "MUCH_NEW", much_new)
 
     def made(change):
         monkeypatch.setattr(
-            motion_smoothing, "outvoted", lambda seen, *_: np.full_like(seen[:, :, 3], change)
+            motion_smoothing, "missed_parts", lambda seen, *_: np.full_like(seen[:, :, 3], change)
         )
-        network = Opinion(ahead=0.9, back=back, edges=0.9)
+        network = Opinion(ahead=0.6, back=back, edges=0.6)
         return mattes(walk(5, step=1), network, cuts=0.35)[0]
 
     before = made(0.0)
-    assert before - made(-0.25) == pytest.approx(np.full_like(before, 0.25 * is_corrected), abs=0.01)
+    assert made(0.25) - before == pytest.approx(np.full_like(before, 0.25 * is_restored), abs=0.01)
 
 
 @pytest.mark.parametrize("agreement", [False, True])

@@ -85,7 +85,7 @@ def test_a_window_that_is_smoothed_again_leaves_nothing_of_the_first_time():
         np.testing.assert_array_equal(made, [one.offset for one in expected])
 
 
-def test_a_part_that_a_window_misses_in_one_frame_is_corrected_alone():
+def test_a_part_that_a_window_misses_in_one_frame_is_restored_alone():
     frames, estimates = flickering(9)
     for one in estimates:
         one.offset[:] = 0.95
@@ -94,7 +94,7 @@ def test_a_part_that_a_window_misses_in_one_frame_is_corrected_alone():
     lever = smoothing()
     lever.smooth(frames[:2], estimates[:2], lever.watch(lever.show(frames[:2]), EVERYWHERE))
     motion = lever.watch(lever.show(frames[2:]), EVERYWHERE)
-    made = [one.offset for one in lever.corrected(frames[2:], estimates[2:], motion)]
+    made = [one.offset for one in lever.restored(frames[2:], estimates[2:], motion)]
     assert made[1][..., 16:28, 28:40].min() > 0.7  # it votes, too
     made[1] = estimates[3].offset
     np.testing.assert_allclose(made, [one.offset for one in estimates[2:]], atol=1e-6)
@@ -102,10 +102,10 @@ def test_a_part_that_a_window_misses_in_one_frame_is_corrected_alone():
 
 
 @pytest.mark.parametrize("people", [EVERYWHERE, 0 * EVERYWHERE])
-def test_a_window_without_motion_is_not_corrected(people):
+def test_a_window_without_motion_stays(people):
     frames, estimates = flickering(1 if people.any() else 4)
     lever = smoothing()
-    assert lever.corrected(frames, estimates, lever.watch(lever.show(frames), people)) == estimates
+    assert lever.restored(frames, estimates, lever.watch(lever.show(frames), people)) == estimates
 
 
 def test_another_shot_begins_anew():

@@ -141,9 +141,9 @@ class Bidirectional:
     near, or moves away, is shown backwards in both sizes, and fades from one to the other.
 
     Finally, scenery is removed where the looks differ (``Scenery``), people hidden from the network by larger ones are
-    added (``MissedPeople``), parts that most other frames contradict are corrected where the looks differ and nothing
-    large passes by (``outvoted``), mattes are smoothed over time (``MotionSmoothing``), and the two eyes are made to
-    agree, in larger pictures, if that is requested.
+    added (``MissedPeople``), parts of people that most other frames show are restored where the looks differ and
+    nothing large passes by (``missed_parts``), mattes are smoothed over time (``MotionSmoothing``), and the two eyes
+    are made to agree, in larger pictures, if that is requested.
 
     Args:
         stream: The network, which takes pictures of any size, and how it is shown frames; its memory is a
@@ -226,7 +226,7 @@ class Bidirectional:
                 return smoothed
             # Where something large passes by, motion leads to the wrong places.
             if is_doubtful and not any(batch.much_is_new[1:]):
-                completed = self._smoothing.corrected(batch.frames, completed, motion)
+                completed = self._smoothing.restored(batch.frames, completed, motion)
             return self._smoothing.smooth(batch.frames, completed, motion)
         except BaseException:
             motion.cancel()  # Python's end would wait for it

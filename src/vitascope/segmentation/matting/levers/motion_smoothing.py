@@ -19,7 +19,7 @@ from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.resize_normalize import resized
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.estimates import plain_rgb, small_alpha
-from vitascope.segmentation.matting.levers.outvoted import OUTVOTED_RULES, outvoted
+from vitascope.segmentation.matting.levers.missed_parts import MISSED_PART_RULES, missed_parts
 from vitascope.segmentation.matting.shots import Views
 
 _MOTION_SIDE: Final = 480
@@ -34,7 +34,7 @@ result."""
 _NOBODY: Final = 0.01
 """Mean alpha of a cell up to which nobody is in it."""
 
-SMOOTHING_RULES: Final = (_MOTION_SIDE, _NOBODY, *MEAN_RULES, *OUTVOTED_RULES)
+SMOOTHING_RULES: Final = (_MOTION_SIDE, _NOBODY, *MEAN_RULES, *MISSED_PART_RULES)
 """Constants that smoothed mattes depend on."""
 
 Grey = npt.NDArray[np.uint8]
@@ -156,10 +156,10 @@ class MotionSmoothing:
                 smoothed.append(MatteEstimate(gain=one.gain, offset=offset))
         return smoothed
 
-    def corrected(
+    def restored(
         self, frames: Sequence[Frame], estimates: Sequence[MatteEstimate], motion: Motion
     ) -> list[MatteEstimate]:
-        """Correct parts of a window's mattes that its other frames contradict, see ``outvoted``.
+        """Restore what a window's mattes miss of people, see ``missed_parts``.
 
         Args:
             frames: As ``smooth`` takes them, before it.
@@ -177,14 +177,14 @@ class MotionSmoothing:
             small = resized(seen.reshape(-1, *seen.shape[2:]), size)
             parts.append(small.reshape(*seen.shape[:3], *size))
         take = to_cupy if is_on_gpu(parts[0]) else np.asarray
-        change = outvoted(np.concatenate(parts), *(take(way) for way in ways))
-        corrected = []
-        for one, planes in zip(estimates, change, strict=True):
+        missed = missed_parts(np.concatenate(parts), *(take(way) for way in ways))
+        restored = []
+        for one, planes in zip(estimates, missed, strict=True):
             assert one.offset is not None  # coefficients, as was asked for
             offset = one.offset.copy()
             offset[..., *motion.box] += resized(planes[:, None], offset[..., *motion.box].shape[2:])
-            corrected.append(MatteEstimate(gain=one.gain, offset=offset))
-        return corrected
+            restored.append(MatteEstimate(gain=one.gain, offset=offset))
+        return restored
 
     def _ways(self, motion: Motion) -> npt.NDArray[np.float32]:
         """Motion ahead and back, once it is found: float32 [2, T - 1, E, h', w', 2]."""

@@ -1,4 +1,4 @@
-"""Corrects parts of mattes that most other frames contradict, along the motion in the picture."""
+"""Restores parts of people that a frame misses and most others show, along the motion in the picture."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _LEAST_VOICE = 0.02
 _LEAST_FRAMES = 2.0
 """Minimum number of other frames that show the same."""
 _CHANGE, _DECIDED = 0.25, 0.3
-"""Minimum change of alpha, and how near to 0 or 1 it must come."""
+"""By how much more alpha a part is missed, at least, and how near to 1 it must come."""
 
-OUTVOTED_RULES: Final = (
+MISSED_PART_RULES: Final = (
     _REACH_FRAMES,
     _SAME_COLOR,
     _SAME_PLACE,
@@ -37,15 +37,16 @@ OUTVOTED_RULES: Final = (
     _CHANGE,
     _DECIDED,
 )
-"""Constants that corrected mattes depend on."""
+"""Constants that restored mattes depend on."""
 
 
-def outvoted(seen: FloatArray, ahead: FloatArray, back: FloatArray) -> FloatArray:
-    """Find by how much other frames of a shot correct the mattes of each frame.
+def missed_parts(seen: FloatArray, ahead: FloatArray, back: FloatArray) -> FloatArray:
+    """Find what each frame's matte misses of people whom most other frames of the shot show.
 
     A blurred arm is missed in a shot's first frames, and found in those after them; a shoulder is lost while its owner
     leaves. So each sample is followed along the motion, for as long as the picture looks the same there. Each frame
-    votes, by how sure it is. Only parts at least three samples thick are corrected: edges are not known so well.
+    votes, by how sure it is. Only parts at least three samples thick count: edges are not known so well. What most
+    frames do not show stays: people whom few frames see were lost, and hardly any scenery went.
 
     Args:
         seen: RGB and alpha of consecutive frames, float32 [T, E, 4, h, w], 0..1, NumPy or CuPy.
@@ -88,11 +89,9 @@ def outvoted(seen: FloatArray, ahead: FloatArray, back: FloatArray) -> FloatArra
             votes[here] += voice * found[:, :, 3]
             others[here] += same
     agreed = votes / voices
-    change = (agreed - own) * (others > _LEAST_FRAMES)
-    more = _thick((change > _CHANGE) & (agreed > 1 - _DECIDED))
-    less = _thick((change < -_CHANGE) & (agreed < _DECIDED))
-    made = np.maximum(change, 0) * more + np.minimum(change, 0) * less
-    return mean_around(made)  # else a correction's border would be an edge
+    change = np.maximum(agreed - own, 0) * (others > _LEAST_FRAMES)
+    is_missed = _thick((change > _CHANGE) & (agreed > 1 - _DECIDED))
+    return mean_around(change * is_missed)  # else its border would be an edge
 
 
 def _voices(alpha: Any) -> Any:
