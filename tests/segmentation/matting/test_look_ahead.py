@@ -24,6 +24,7 @@ from vitascope.segmentation.matting.estimates import small_alpha
 from vitascope.segmentation.matting.look_ahead import LOOK_AHEAD_SIDE, SETTLING_SIDE, look_ahead
 from vitascope.segmentation.matting.shots import ShotInference
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
+from vitascope.segmentation.people.kept import KeptPeople
 
 
 class PastState(TrailState):
@@ -253,6 +254,19 @@ def passing(count, size):
         yield frame.with_planes((luma, *frame.planes[1:]))
 
 
+def of_passing(options, *, batch, **given):
+    """The mattes of such frames, in batches, and the shapes that the network was shown."""
+    size = (288, 720)
+    network, frames = Sizes(size=size), list(passing(16, size))
+    matting = StreamMatting(network, size=size, layout=StereoLayout.MONO, options=options, **given)
+    matted = []
+    for first in range(0, 16, batch):
+        matted += matting.infer([matting.prepare([frame]) for frame in frames[first : first + batch]])
+    matted += matting.infer_rest()
+    assert matting.cut_count == 0
+    return np.stack([matting.refine(one).alpha for one in matted]), network.shown
+
+
 @pytest.mark.parametrize(
     ("options", "waits", "is_seen_small"),
     [
@@ -264,19 +278,20 @@ def passing(count, size):
     ],
 )
 def test_what_passes_is_seen_small_first_in_films_seen_once(options, waits, is_seen_small):
-    size, found = (288, 720), []
-    for batch in (16, 3):
-        network = Sizes(size=size)
-        given = MattingOptions(**({"warm_up_frames": 0, "look_ahead_frames": 1} | options))
-        matting = StreamMatting(network, size=size, layout=StereoLayout.MONO, options=given, waits=waits)
-        matted, frames = [], list(passing(16, size))
-        for first in range(0, 16, batch):
-            matted += matting.infer([matting.prepare([frame]) for frame in frames[first : first + batch]])
-        matted += matting.infer_rest()
-        assert matting.cut_count == 0
-        found.append(np.stack([matting.refine(one).alpha for one in matted]))
-        assert any(shape[-1] == LOOK_AHEAD_SIDE for shape in network.shown) == is_seen_small
-    np.testing.assert_array_equal(*found)
+    given = MattingOptions(**({"warm_up_frames": 0, "look_ahead_frames": 1} | options))
+    whole, parts = (of_passing(given, batch=batch, waits=waits) for batch in (16, 3))
+    np.testing.assert_array_equal(whole[0], parts[0])
+    for _, shown in (whole, parts):
+        assert any(shape[-1] == LOOK_AHEAD_SIDE for shape in shown) == is_seen_small
+
+
+def test_who_is_kept_is_matted_as_without_keeping_where_something_passes():
+    given = MattingOptions(warm_up_frames=0, look_ahead_frames=1)
+    everybody, shown = of_passing(given, batch=3)
+    kept, shown_to_keep = of_passing(given, batch=3, around=lambda inner, _: KeptPeople(inner, ()))
+    np.testing.assert_array_equal(kept, everybody)
+    assert sorted(shown_to_keep) == sorted(shown)
+    assert any(shape[-1] == LOOK_AHEAD_SIDE for shape in shown)
 
 
 def walk_in(count, size=(216, 384)):

@@ -10,6 +10,7 @@ from vitascope.config.compute import InferenceSettings
 from vitascope.frames import StereoLayout
 from vitascope.gpu import AdaptiveBatchSizer
 from vitascope.models.network import MatteEstimate
+from vitascope.segmentation.matting import scene_cuts
 from vitascope.segmentation.matting.levers import bidirectional, motion_smoothing, smaller_people
 from vitascope.segmentation.matting.levers.bidirectional import BACKWARD_SCALE, EDGE_SCALE
 from vitascope.segmentation.matting.shot_windows import FOLLOWING_FRAMES, WINDOW_FRAMES
@@ -24,6 +25,7 @@ def nothing_comes_after(monkeypatch):
     """How directions are brought together is tested here; what is done with their mattes, by itself."""
     monkeypatch.setattr(smaller_people, "_LARGE", 2.0)
     monkeypatch.setattr(motion_smoothing, "mean_along_motion", lambda alpha, *_: alpha)
+    monkeypatch.setattr(motion_smoothing, "missed_parts", lambda seen, *_: np.zeros_like(seen[:, :, 3]))
 
 
 class Opinion(TrailNetwork):
@@ -569,6 +571,25 @@ def test_on_the_cpu_motion_is_looked_for_beside_every_look_back(monkeypatch):
     monkeypatch.setattr(bidirectional.Bidirectional, "_seen_far_back", looking)
     mattes(walk(WINDOW_FRAMES + 5, step=1), TrailNetwork())
     assert steps == ["motion", "back"] * 2
+
+
+@pytest.mark.parametrize(
+    ("back", "much_new", "is_restored"), [(0.6, 1.0, False), (0.0, 1.0, True), (0.0, -1.0, False)]
+)
+def test_missed_parts_are_restored_where_looks_differ_and_nothing_large_passes(
+    back, much_new, is_restored, monkeypatch
+):
+    monkeypatch.setattr(scene_cuts, "MUCH_NEW", much_new)
+
+    def made(change):
+        monkeypatch.setattr(
+            motion_smoothing, "missed_parts", lambda seen, *_: np.full_like(seen[:, :, 3], change)
+        )
+        network = Opinion(ahead=0.6, back=back, edges=0.6)
+        return mattes(walk(5, step=1), network, cuts=0.35)[0]
+
+    before = made(0.0)
+    assert made(0.25) - before == pytest.approx(np.full_like(before, 0.25 * is_restored), abs=0.01)
 
 
 @pytest.mark.parametrize("agreement", [False, True])

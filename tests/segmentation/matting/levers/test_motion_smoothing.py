@@ -105,6 +105,29 @@ def test_where_memory_is_short_fewer_frames_at_a_time_give_the_same_mattes(monke
     assert sizer.shortage_count
 
 
+def test_a_part_that_a_window_misses_in_one_frame_is_restored_alone():
+    frames, estimates = flickering(9)
+    for one in estimates:
+        one.offset[:] = 0.95
+    missed = np.s_[..., 12:32, 24:44]
+    estimates[3].offset[missed] = 0
+    lever = smoothing()
+    lever.smooth(frames[:2], estimates[:2], lever.watch(lever.show(frames[:2]), EVERYWHERE))
+    motion = lever.watch(lever.show(frames[2:]), EVERYWHERE)
+    made = [one.offset for one in lever.restored(frames[2:], estimates[2:], motion)]
+    assert made[1][..., 16:28, 28:40].min() > 0.7  # it votes, too
+    made[1] = estimates[3].offset
+    np.testing.assert_allclose(made, [one.offset for one in estimates[2:]], atol=1e-6)
+    assert not estimates[3].offset[missed].any()
+
+
+@pytest.mark.parametrize("people", [EVERYWHERE, 0 * EVERYWHERE])
+def test_a_window_without_motion_stays(people):
+    frames, estimates = flickering(1 if people.any() else 4)
+    lever = smoothing()
+    assert lever.restored(frames, estimates, lever.watch(lever.show(frames), people)) == estimates
+
+
 def test_another_shot_begins_anew():
     frames, estimates = flickering(6)
     lever = smoothing()

@@ -141,8 +141,9 @@ class Bidirectional:
     near, or moves away, is shown backwards in both sizes, and fades from one to the other.
 
     Finally, scenery is removed where the looks differ (``Scenery``), people hidden from the network by larger ones are
-    added (``MissedPeople``), mattes are smoothed over time (``MotionSmoothing``), and the two eyes are made to agree,
-    in larger pictures, if that is requested.
+    added (``MissedPeople``), parts of people that most other frames show are restored where the looks differ and
+    nothing large passes by (``missed_parts``), mattes are smoothed over time (``MotionSmoothing``), and the two eyes
+    are made to agree, in larger pictures, if that is requested.
 
     Args:
         stream: The network, which takes pictures of any size, and how it is shown frames; its memory is a
@@ -214,7 +215,8 @@ class Bidirectional:
             seen, doubted = self._seen_all_ways(batch, ahead, beyond, back, is_near=is_near)
             del ahead  # a window's planes take hundreds of MB
             judged, smoothed, cleared = self._missed.judge(batch, seen), None, seen
-            if doubted().all():
+            is_doubtful = bool(doubted().all())
+            if is_doubtful:
                 cleared = self._scenery.cleared(batch, seen)
             elif is_on_gpu(seen[0].gain):
                 # Before asking who is missed: usually nobody is, and the GPU goes on while the host waits.
@@ -222,6 +224,9 @@ class Bidirectional:
             completed = self._missed.complete(batch, cleared, judged())
             if smoothed is not None and completed is seen:
                 return smoothed
+            # Where something large passes by, motion leads to the wrong places.
+            if is_doubtful and not any(batch.much_is_new[1:]):
+                completed = self._smoothing.restored(batch.frames, completed, motion)
             return self._smoothing.smooth(batch.frames, completed, motion)
         except BaseException:
             motion.cancel()  # Python's end would wait for it

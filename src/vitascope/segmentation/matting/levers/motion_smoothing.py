@@ -16,10 +16,12 @@ from vitascope.frames import Frame
 from vitascope.gpu.interchange import on_its_way, to_cupy
 from vitascope.gpu.kernels.along_motion import MEAN_RULES, REACH_FRAMES, mean_along_motion
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.kernels.resize_normalize import resized
 from vitascope.gpu.memory.shortage import memory_errors
 from vitascope.gpu.toolkit.batching.batch_sizes import AdaptiveBatchSizer
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.estimates import plain_rgb, small_alpha
+from vitascope.segmentation.matting.levers.missed_parts import MISSED_PART_RULES, missed_parts
 from vitascope.segmentation.matting.shots import Views, bounds_of_calls
 
 _MOTION_SIDE: Final = 480
@@ -34,7 +36,7 @@ result."""
 _NOBODY: Final = 0.01
 """Mean alpha of a cell up to which nobody is in it."""
 
-SMOOTHING_RULES: Final = (_MOTION_SIDE, _NOBODY, *MEAN_RULES)
+SMOOTHING_RULES: Final = (_MOTION_SIDE, _NOBODY, *MEAN_RULES, *MISSED_PART_RULES)
 """Constants that smoothed mattes depend on."""
 
 Grey = npt.NDArray[np.uint8]
@@ -139,10 +141,7 @@ class MotionSmoothing:
         if not motion.box[0].stop:
             return list(estimates)
         known, count = motion.before, 0 if motion.before is None else len(motion.before[1])
-        found = np.array([move.result() for move in motion.moves], np.float32)
-        if not len(found):
-            found = np.zeros((0, 2, 1, 1, 2), np.float32)
-        ahead, back = np.moveaxis(found, 1, 0).reshape(2, -1, self._views.eyes, *found.shape[2:])
+        ahead, back = self._ways(motion)
         last: list[tuple[Any, Any]] = []
 
         def smooth_part(at: int, end: int) -> list[MatteEstimate]:
@@ -177,6 +176,43 @@ class MotionSmoothing:
             )
         (self._last,) = last
         return smoothed
+
+    def restored(
+        self, frames: Sequence[Frame], estimates: Sequence[MatteEstimate], motion: Motion
+    ) -> list[MatteEstimate]:
+        """Restore what a window's mattes miss of people, see ``missed_parts``.
+
+        Args:
+            frames: As ``smooth`` takes them, before it.
+            estimates: Likewise.
+            motion: Likewise.
+        """
+        if not motion.box[0].stop or len(frames) == 1:
+            return list(estimates)
+        ways = self._ways(motion)[:, 1 - len(frames) :]  # without those from frames before the window
+        size, parts = ways.shape[3:5], []
+        for at in range(0, len(frames), _FRAMES_OF_A_CALL):
+            part = slice(at, at + _FRAMES_OF_A_CALL)
+            rgb, alpha = self._seen(frames[part], estimates[part])
+            seen = np.concatenate([rgb, alpha[:, :, None]], axis=2)[..., *motion.box]
+            small = resized(seen.reshape(-1, *seen.shape[2:]), size)
+            parts.append(small.reshape(*seen.shape[:3], *size))
+        take = to_cupy if is_on_gpu(parts[0]) else np.asarray
+        missed = missed_parts(np.concatenate(parts), *(take(way) for way in ways))
+        restored = []
+        for one, planes in zip(estimates, missed, strict=True):
+            assert one.offset is not None  # coefficients, as was asked for
+            offset = one.offset.copy()
+            offset[..., *motion.box] += resized(planes[:, None], offset[..., *motion.box].shape[2:])
+            restored.append(MatteEstimate(gain=one.gain, offset=offset))
+        return restored
+
+    def _ways(self, motion: Motion) -> npt.NDArray[np.float32]:
+        """Motion ahead and back, once it is found: float32 [2, T - 1, E, h', w', 2]."""
+        found = np.array([move.result() for move in motion.moves], np.float32)
+        if not len(found):
+            found = np.zeros((0, 2, 1, 1, 2), np.float32)
+        return np.moveaxis(found, 1, 0).reshape(2, -1, self._views.eyes, *found.shape[2:])
 
     def _seen(self, frames: Sequence[Frame], estimates: Sequence[MatteEstimate]) -> tuple[Any, Any]:
         """RGB [T, E, 3, h, w] and alpha [T, E, h, w] of some frames, 0..1, on their device; alpha is float32."""
