@@ -144,7 +144,7 @@ def test_without_a_home_that_can_be_written_people_are_found_and_kept(run, clip,
     kept.rename(kept.with_name(f"vitascope-{os.getuid()}"))
     code, _, err = run("people", clip, "--set", "model.name=selfie")
     assert code == 4
-    assert "belongs to another user; set VITASCOPE_HOME" in err
+    assert "not a folder of yours; set VITASCOPE_HOME" in err
 
 
 def test_people_takes_a_video_and_a_sheet_by_their_urls_as_segment_does(run, clip, tmp_path, monkeypatch):

@@ -141,7 +141,7 @@ def test_an_error_made_by_hand_is_told_with_its_line_and_nothing_is_written_over
         ([], "a mapping"),
         ({"marks": [{"at": 1}]}, r"marks\[0\]: it needs one of click, box and stroke"),
         ({"edges": {"grow": 1}}, r"edges\.grow: unknown field"),
-        ({"people": [{"keep": [1], "from": 2, "to": 1}]}, "before it begins"),
+        ({"people": [{"keep": [1], "from": 2, "to": 1}]}, "not after it begins"),
         ({"marks": [{"at": float("nan"), "click": [0, 0]}]}, r"marks\[0\]\.at"),
     ],
 )

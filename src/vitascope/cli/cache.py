@@ -46,9 +46,9 @@ def info(*, json: Switch = False) -> None:
 
 @app.command
 def clear(*parts: Annotated[str, Parameter(negative="")], everything: Switch = False) -> None:
-    """Delete what can be made again: mattes, stretches, INT8 networks, the studio's copies and cuts.
+    """Delete what is made again by itself: mattes, stretches, INT8 networks, the studio's copies and cuts.
 
-    vitascope cache clear                everything that can be made again
+    vitascope cache clear                everything that is made again by itself
     vitascope cache clear proxies        the studio's copies alone
     vitascope cache clear people studio  people found in videos, and jobs
 

@@ -146,7 +146,7 @@ def segment(
         duration: Stop a live run after this time.
         keep: Keep only these people: numbers from vitascope people, largest, or pov (the wearer).
         exclude: Keep everybody except these people.
-        keep_held: Also keep what these people hold (a ball, a cup, a guitar); slower, and fetches a network (88 MB).
+        keep_held: Also keep what kept people hold (a ball, a cup, a guitar); slower, and fetches a network (88 MB).
         hints: Hints file: whom to keep and when, clicks, boxes, strokes, regions.
         feather: Soften edges.
         smoothing: Steady the matte over time, 0 to 1.

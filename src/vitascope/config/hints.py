@@ -152,7 +152,7 @@ class Timed(Section):
     def _check_order(self) -> Self:
         if self.to is not None and self.to <= self.from_:
             raise PydanticCustomError(
-                "hints_order", "it ends at {to} s, before it begins", {"to": f"{self.to:g}"}
+                "hints_order", "it ends at {to} s, not after it begins", {"to": f"{self.to:g}"}
             )
         return self
 

@@ -90,7 +90,7 @@ class PeopleSettings(Section):
     keep: People | None = setting(None, "Keep only these people; null keeps everybody.")
     exclude: People | None = setting(None, "Keep everybody except these people.")
     keep_held: bool = setting(
-        False, "Also keep what these people hold; fetches isnet, and mattes are not cached."
+        False, "Also keep what kept people hold; fetches isnet, and mattes are not cached."
     )
     edges_add_up: bool = setting(
         False,

@@ -131,6 +131,26 @@ def test_a_call_on_another_stream_waits_for_the_one_before(cupy):
     assert noted == [(what, stream.ptr) for what, stream in expected]
 
 
+def test_a_call_waits_for_what_a_failed_one_has_queued(cupy, monkeypatch):
+    engine = engine_in(None)
+    first, second = cupy.cuda.Stream(), cupy.cuda.Stream()
+    with first:
+        engine.run((1,), {"x": 0})
+
+    def too_much(self, inputs, stream):
+        raise MemoryError("Out of memory allocating 9 bytes")
+
+    with monkeypatch.context() as patched, second:
+        patched.setattr(Ready, "__call__", too_much)
+        with pytest.raises(DeviceMemoryError):
+            engine.run((1,), {"x": 0})
+    cupy.diary.clear()
+    with first:
+        engine.run((1,), {"x": 0})
+    noted = [entry[:2] for entry in cupy.diary if entry[0] in ("record", "wait")]
+    assert noted == [("wait", first.ptr), ("record", first.ptr)]
+
+
 def test_a_closed_engine_says_so(cupy):
     engine = engine_in(None)
     engine.run((1,), {"x": 0})

@@ -255,7 +255,7 @@ def test_where_the_home_cannot_be_written_mattes_are_kept_where_nobody_else_look
     assert cache_contents().entries == 0
     meanwhile.rename(tmp_path / "other")
     meanwhile.symlink_to(tmp_path / "other")
-    with pytest.raises(OutputError, match="belongs to another user"):
+    with pytest.raises(OutputError, match="not a folder of yours"):
         cache_folder()
 
 

@@ -64,7 +64,7 @@ class PlanStore:
         self._folder, self._label, self._key, self._on_note = folder, label, tuple(key), on_note
 
     def load(self, sizes: Sequence[int]) -> StoredPlan | None:
-        """Load the stored plan of some sizes; None if there is none."""
+        """Load the stored plan of some sizes; None if none fits."""
         path = self._path(sizes)
         if path is None or not path.exists():
             return None
@@ -245,11 +245,12 @@ class PlanEngine:
             # Plans use fixed memory: a call on another stream begins after the previous one has ended.
             if self._last is not None and self._last[0] != stream.ptr:
                 stream.wait_event(self._last[1])
-            results = plan(inputs, stream)
-            event = self._last[1] if self._last is not None else cupy.cuda.Event(disable_timing=True)
-            event.record(stream)
-            self._last = (stream.ptr, event)
-            return results
+            try:
+                return plan(inputs, stream)
+            finally:  # a call that failed may have queued work
+                event = self._last[1] if self._last is not None else cupy.cuda.Event(disable_timing=True)
+                event.record(stream)
+                self._last = (stream.ptr, event)
 
     @contextmanager
     def _wrapped(self, sizes: Sequence[int]) -> Iterator[None]:

@@ -21,7 +21,7 @@ _SHARPNESS = 24
 _TIGHT = 0.12
 """Share of the wall time that both sides of a queue must wait for it to count as too small."""
 _SERIAL = 0.5
-"""Share of two stages' loads that adds up at that wait; it rises with the wait."""
+"""Share of two stages' loads that adds up where both wait so much; the share that they wait is added to it."""
 _FULL = 0.85
 """Load of shared cores or of the GPU above which time in a stage is partly waiting for them."""
 _DROPPED = 0.1

@@ -183,7 +183,7 @@ def cache_folder() -> Path:
     It lies below Vitascope's home; where that cannot be written, in a folder of this user's for temporary files.
 
     Raises:
-        OutputError: That is another user's.
+        OutputError: That is not a folder of this user's.
     """
     home = vitascope_home()
     return (home if _may_be_written(home) else _folder_meanwhile()) / "mattes"
@@ -224,7 +224,7 @@ def _folder_meanwhile() -> Path:
             folder.chmod(0o700)
     if not is_own:
         raise OutputError(
-            f"{folder}: belongs to another user; set VITASCOPE_HOME to a folder that you can write to"
+            f"{folder}: not a folder of yours; set VITASCOPE_HOME to a folder that you can write to"
         )
     return folder
 

@@ -331,7 +331,7 @@ class _Trial:
                 for shots, spent in zip(both, times, strict=True):
                     began = perf_counter()
                     (estimate,) = shots.run(picture[None], [at == 0])
-                    if at:  # the first frames settle the memory
+                    if at:  # the first frame settles the memory
                         spent.append((perf_counter() - began) * 1e3)
                     alphas.append(small_alpha(estimate, picture, shown))
                 if at >= _SETTLING + _CALIBRATED:

@@ -53,7 +53,7 @@ class ShotBeginnings:
         return out
 
     def flush(self) -> list[Batch]:
-        """Return the remaining frames at the end, which may be a short shot."""
+        """Return the remaining frames at the end: a shot that may be cut short."""
         left = self._let_out([])
         for batch in left:
             batch.is_cut_short = True

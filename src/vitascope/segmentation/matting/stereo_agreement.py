@@ -72,7 +72,7 @@ _TRUSTED_MEAN, _MOST_MEAN = 0.026, 0.034
 """Misfit along people up to which matches are fully trusted, and from which on not at all: on synthetic clips it was
 0.006 to 0.018, and 0.035 to 0.09 with the eyes exchanged."""
 _CLIPPED_MISFIT = 0.06
-"""Maximum misfit of a window that counts in that mean."""
+"""A window's misfit counts up to this in that mean."""
 _SMOOTH_SHARE = 0.15
 """Difference between disparities of one thing, in half samples of the coarse pictures."""
 _LOOKED_AT = _COARSE_RADIUS + 3
@@ -85,7 +85,8 @@ alpha's error where people hide one another was up to 1 % larger (seed 51)."""
 _FRAMES_TOGETHER = 4
 """Frames whose eyes a GPU makes agree at once: launching one frame takes longer than computing it."""
 _NO_DEPTH = 0.1
-"""The same, of the mean disparity along outlines up to which both eyes show one picture: then none is believed."""
+"""Mean disparity along outlines up to which both eyes show one picture, in half samples of the coarse pictures: then no
+disparity is believed."""
 AGREEMENT_RULES: Final = (
     (_COARSE, _FINE, _COARSE_RADIUS, _FINE_RADIUS, _FINEST_RADIUS, _FINE_STEPS, _FINEST_STEPS),
     (_BESIDE, _BESIDE_RADIUS, _BESIDE_STEPS, _SOMEBODY),

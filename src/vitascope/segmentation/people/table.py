@@ -378,7 +378,7 @@ class PeopleTable:
         return [(1 - share, look), (share, self._look(other))]
 
     def looks_beside(self, pts: int, *, since: int | None = None) -> list[list[tuple[float, Look]]]:
-        """The owners of cells in the last scanned frame before a time, and the next one after it, within the shot.
+        """The owners of cells one look before a time and one look after it, within the shot.
 
         Args:
             pts: The time.

@@ -641,7 +641,7 @@ class ClusterMakers:
             why = "gpu.device is cuda" if gpu.device_ids is None else "gpu.device_ids names one"
             raise DeviceError(f"the cluster at {self._address} has no GPU, and {why}")
         if not seats:
-            raise WorkerError(f"no node of the cluster at {self._address} has a free core")
+            raise WorkerError(f"no node of the cluster at {self._address} has a core to compute with")
         return seats
 
     def _seats_of(self, node: ClusterNode, *, gpu_bytes: Sequence[int | None] | None = None) -> list[_Seat]:

@@ -58,7 +58,8 @@ _TRUST = 3
 _LEAST_WEIGHT = 0.002
 """Added to every answer's weight, so that both count the same where neither is sure."""
 _FAVOUR = 10
-"""Factor on the weight of an answer that sees somebody: one direction loses people more often than it invents them."""
+"""Additional weight of an answer that sees somebody, relative to one that sees nobody: one direction loses people more
+often than it invents them."""
 _YOUNG: Final = (0.25, 0.5, 0.75)
 """Weight of "nobody" from the forward pass in the first frames of a shot; 1 in later frames. Its memory then comes from
 smaller pictures. Somebody who leaves is visible in them as usual."""

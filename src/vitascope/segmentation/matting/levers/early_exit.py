@@ -24,7 +24,7 @@ FloatArray = npt.NDArray[np.float32]
 _LOW, _HIGH = 0.1, 0.9
 _TILE = 16
 _LEAST_SHARE = 0.01
-"""Minimum share of the picture by which doubt is divided, so that a speck does not count as disagreement."""
+"""Minimum share of the picture by which doubt is divided, so that a speck alone raises none."""
 
 
 class EarlyExit:

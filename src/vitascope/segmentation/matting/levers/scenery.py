@@ -59,7 +59,7 @@ _LEAST_VOICE = 0.02
 _TRACE = 0.01
 """Maximum alpha that counts as empty."""
 _FRAMES_OF_A_CALL = 8
-"""Frames compared at a time: their planes are large."""
+"""Frames whose pictures and mattes are shrunk at a time: their planes are large."""
 _LEAST_CHANGE = 0.1
 """Minimum change of alpha for which a frame's matte is replaced."""
 
