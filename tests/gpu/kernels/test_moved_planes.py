@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuda_sources import architectures, assert_compiles, needs_nvcc
-from vitascope.gpu.kernels.moved_planes import _gathered, moved, read_at
+from vitascope.gpu.kernels.moved_planes import moved
 
 
 def planes(shape=(3, 4, 45, 70), seed=0):
@@ -50,29 +50,6 @@ def test_what_is_moved_comes_back():
     assert np.abs(again - whole)[seen].max() < 0.02
 
 
-def places(count, size, seed=0):
-    """Columns and rows to read at, some of them outside."""
-    height, width = size
-    random = np.random.default_rng(seed)
-    x, y = random.random((2, count, 20, 30), np.float32) * 1.4 - 0.2
-    return x * width, y * height
-
-
-@pytest.mark.parametrize("size", [(45, 70), (1, 9), (7, 1), (1, 1)])
-def test_planes_are_read_at_places_as_array_operations_read_them(size):
-    whole = planes((3, 4, *size))
-    x, y = places(3, size)
-    made = read_at(whole, x, y)
-    assert made.shape == (3, 4, 20, 30)
-    np.testing.assert_allclose(made, _gathered(whole, x, y), atol=0.02)  # OpenCV reads places to 1/32
-
-
-def test_planes_are_read_between_samples_and_their_border_goes_on():
-    slope = np.broadcast_to(np.arange(8, dtype=np.float32), (1, 1, 5, 8))
-    x = np.array([[[2.25, -3.0, 11.5]]], np.float32)
-    assert read_at(slope, x, np.ones_like(x)).ravel() == pytest.approx([2.25, 0, 7])
-
-
 @pytest.mark.parametrize("size", [(1, 1), (1, 9), (7, 1)])
 def test_small_planes(size):
     whole = planes((2, 3, *size))
@@ -107,13 +84,3 @@ def test_the_kernel_follows_the_reference(size, is_back, beyond, is_whole):
 @pytest.mark.parametrize("architecture", architectures("moved_planes.cu"))
 def test_the_source_compiles(tmp_path, architecture):
     assert_compiles(tmp_path, "moved_planes.cu", architecture, ["moved"])
-
-
-@pytest.mark.cuda
-def test_planes_are_read_at_places_on_the_gpu_as_on_the_processor():
-    cupy = pytest.importorskip("cupy")
-    whole = planes()
-    x, y = places(3, whole.shape[2:])
-    made = cupy.asnumpy(read_at(*map(cupy.asarray, (whole, x, y))))
-    np.testing.assert_allclose(made, _gathered(whole, x, y), atol=1e-5)
-    np.testing.assert_allclose(made, read_at(whole, x, y), atol=0.02)

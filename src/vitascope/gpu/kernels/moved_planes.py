@@ -1,4 +1,4 @@
-"""Moves planes, to align frames: each by its own transform, for a moving camera, or each sample by itself."""
+"""Rotates, scales and shifts planes, each by its own transform, to align frames of a moving camera."""
 
 from __future__ import annotations
 
@@ -9,14 +9,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.gpu.kernels.cuda_module import (
-    array_module,
-    by_value,
-    cuda_kernel,
-    fields,
-    is_on_gpu,
-    nvtx_range,
-)
+from vitascope.gpu.kernels.cuda_module import by_value, cuda_kernel, fields, is_on_gpu, nvtx_range
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -58,50 +51,6 @@ def moved(
                 plane, move, plane.shape[::-1], flags=flags, borderMode=border, borderValue=beyond or 0.0
             )
     return out
-
-
-def read_at(planes: FloatArray, x: FloatArray, y: FloatArray) -> FloatArray:
-    """Read planes between samples, linearly, at a place of its own for each sample; their border goes on.
-
-    Runs where the planes are: OpenCV on the CPU, CuPy's array operations on a GPU. Results differ by rounding, of
-    places to 1/32 sample where OpenCV reads so.
-
-    Args:
-        planes: float32 [N, C, h, w].
-        x: Columns to read at, float32 [N, h', w'], in samples.
-        y: Likewise the rows.
-
-    Returns:
-        float32 [N, C, h', w'], in memory of its own.
-    """
-    if is_on_gpu(planes):
-        gathered: FloatArray = _gathered(planes, x, y)
-        return gathered
-    out = np.empty((*planes.shape[:2], *x.shape[1:]), np.float32)
-    for picture, right, down, into in zip(planes, x, y, out, strict=True):
-        for plane, target in zip(picture, into, strict=True):
-            target[...] = cv2.remap(
-                np.ascontiguousarray(plane), right, down, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE
-            )
-    return out
-
-
-def _gathered(planes: Any, x: Any, y: Any) -> Any:
-    """``read_at`` with array operations, NumPy's or CuPy's."""
-    arrays = array_module(on_gpu=is_on_gpu(planes))
-    count, channels, height, width = planes.shape
-    x, y = x.clip(0, width - 1)[:, None], y.clip(0, height - 1)[:, None]
-    left, top = x.astype("int32"), y.astype("int32")
-    right, below = np.minimum(left + 1, width - 1), np.minimum(top + 1, height - 1)
-    across, down = x - left, y - top
-    which = arrays.arange(count)[:, None, None, None], arrays.arange(channels)[None, :, None, None]
-
-    def row(at: Any) -> Any:
-        first = planes[(*which, at, left)]
-        return first + across.astype("float32") * (planes[(*which, at, right)] - first)
-
-    upper = row(top)
-    return upper + down.astype("float32") * (row(below) - upper)
 
 
 # Same as in moved_planes.cu.
