@@ -121,6 +121,31 @@ def test_a_part_that_a_window_misses_in_one_frame_is_restored_alone():
     assert not estimates[3].offset[missed].any()
 
 
+def test_each_eye_has_its_own_missing_parts():
+    frames, estimates = flickering(8)
+    wide = [
+        frame.with_planes(tuple(np.concatenate([plane, plane], axis=1) for plane in frame.planes))
+        for frame in frames
+    ]
+    for one in estimates:
+        one.offset[:] = 0.95
+    estimates[3].offset[..., 12:32, 24:44] = 0
+    views = EyeViews([Region(x, 0, SIZE[1], SIZE[0]) for x in (0, SIZE[1])], 0)
+    lever, single = MotionSmoothing(views, WANTED, ThreadPoolExecutor(1)), smoothing()
+    both = [
+        MatteEstimate(
+            gain=np.concatenate([one.gain, one.gain]), offset=np.concatenate([one.offset, other.offset])
+        )
+        for one, other in zip(estimates, [*estimates[:3], estimates[2], *estimates[4:]], strict=True)
+    ]
+    made = lever.restored(wide, both, lever.watch(lever.show(wide), EVERYWHERE))
+    alone = single.restored(frames, estimates, single.watch(single.show(frames), EVERYWHERE))
+    assert np.abs(alone[3].offset - estimates[3].offset).max() > 0.5
+    for one, first, before in zip(made, alone, both, strict=True):
+        np.testing.assert_array_equal(one.offset[:1], first.offset)
+        np.testing.assert_array_equal(one.offset[1:], before.offset[1:])
+
+
 @pytest.mark.parametrize("people", [EVERYWHERE, 0 * EVERYWHERE])
 def test_a_window_without_motion_stays(people):
     frames, estimates = flickering(1 if people.any() else 4)

@@ -198,7 +198,14 @@ class MotionSmoothing:
             small = resized(seen.reshape(-1, *seen.shape[2:]), size)
             parts.append(small.reshape(*seen.shape[:3], *size))
         take = to_cupy if is_on_gpu(parts[0]) else np.asarray
-        missed = missed_parts(np.concatenate(parts), *(take(way) for way in ways))
+        eyes = np.split(np.concatenate(parts), self._views.eyes, axis=1)
+        moves = (np.split(way, self._views.eyes, axis=1) for way in ways)
+        # Each by itself: a window's planes are large.
+        found = [
+            missed_parts(eye, *(take(np.ascontiguousarray(way)) for way in both))
+            for eye, *both in zip(eyes, *moves, strict=True)
+        ]
+        missed = np.concatenate(found, axis=1)
         restored = []
         for one, planes in zip(estimates, missed, strict=True):
             assert one.offset is not None  # coefficients, as was asked for
