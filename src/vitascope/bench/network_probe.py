@@ -42,7 +42,7 @@ TOP = 10
 """Number of operators in a table."""
 _WARM_UPS = 2
 _SETTLING_FRAMES = 12
-"""Frames until a stream's gate has decided; at first it compares every frame several ways."""
+"""Frames until a stream's gate has decided; at first it takes several looks at every frame."""
 _VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Shape", "Squeeze", "Unsqueeze"})
 """Operators that only rename memory."""
 
