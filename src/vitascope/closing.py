@@ -1,6 +1,6 @@
 """A context manager for everything with a ``close``, and a guard against use in a forked process.
 
-Threads stay behind when their process forks: what waits for them in the child would wait for ever.
+Threads do not survive a fork: in the child process, anything that waits for them would wait for ever.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class Closing(ABC):
         """Free all resources; idempotent."""
 
     def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled or copied: files, threads and sessions of networks belong to one process."""
+        """Refuse to be pickled or copied: files, threads and network sessions belong to one process."""
         raise TypeError(
             f"{type(self).__name__} cannot be copied or pickled: what it holds open belongs to this process; "
             "open one in each"
         )
 
     def __enter__(self) -> Self:
-        """Use as a context manager that closes it."""
+        """Enter the context."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -38,10 +38,10 @@ class Closing(ABC):
 
 
 class OwnProcess:
-    """Remembers the process that created an object, which checks it before waiting for its own threads.
+    """Remembers the process that created an object, so that the object can check before waiting for its threads.
 
     Args:
-        what: The object, as messages call it.
+        what: Name of the object in messages.
     """
 
     __slots__ = ("_process_id", "_what")
@@ -56,10 +56,10 @@ class OwnProcess:
         return os.getpid() == self._process_id
 
     def require(self) -> None:
-        """Raise in a forked process, before any lock is taken: a thread that does not exist here may hold it.
+        """Raise in a forked process, before taking any lock: a thread missing here may hold it.
 
         Raises:
-            UsageError: This process is a fork of the one that made the object.
+            UsageError: This process was forked from the one that created the object.
         """
         if not self.is_current:
             raise UsageError(

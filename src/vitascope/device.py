@@ -30,9 +30,10 @@ class Device:
     memory_bytes: int | None = None
     """Memory of the GPU; None on a CPU."""
     pci_address: str | None = None
-    """Where the GPU sits in its machine, as in ``0000:17:00.0``; None on a CPU. Its number depends on who counts."""
+    """The GPU's PCI address, such as ``0000:17:00.0``; None on a CPU. Unlike its number, it is the same for every
+    tool."""
     note: str | None = None
-    """What the user should know of the choice, in one line: a GPU that lies idle, and how to use it."""
+    """A line about the choice for the user: for example that a GPU is not used, and how to use it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +47,21 @@ class Gpu:
     pci_address: str | None = None
     """See ``Device``."""
     free_bytes: int | None = None
-    """Memory that nobody used when it was asked for."""
+    """Unused memory at the time of the query."""
 
 
 def select_device(kind: Literal["auto", "cpu", "cuda"], *, index: int = 0) -> Device:
     """Choose the device for a run. CUDA is only touched if the choice may be a GPU.
 
     Args:
-        kind: ``auto`` takes the GPU where one can be used, else the CPU.
+        kind: ``auto`` takes the GPU if it can be used, otherwise the CPU.
         index: Number of the GPU, from 0.
 
     Raises:
-        DeviceError: ``cuda`` was requested and cannot be had, with what would help; or ``kind`` is none of the three.
+        DeviceError: ``cuda`` was requested but is unavailable (the message says what would help); or ``kind`` is
+            unknown.
     """
-    if kind not in _KINDS:  # "gpu" or "cuda:1" must not become whatever is there
+    if kind not in _KINDS:  # "gpu" or "cuda:1" must not mean auto
         raise DeviceError(f"{kind!r} is no device; expected auto, cpu or cuda")
     if kind == "cpu":
         return _cpu()
@@ -79,7 +81,7 @@ def _cpu(*, note: str | None = None) -> Device:
 def _gpu_device(index: int) -> Device:
     try:
         with warnings.catch_warnings():
-            # CuPy warns about toolkits that it does not find; whether it works is asked below.
+            # CuPy warns about missing toolkits; whether it works is tested below.
             warnings.simplefilter("ignore")
             import cupy
     except ImportError as error:
@@ -113,10 +115,10 @@ def _gpu_device(index: int) -> Device:
 
 
 def _pci_address(words: str) -> str | None:
-    """An address that CUDA writes as ``0000:17:00.0`` and the driver as ``00000000:17:00.0``, as CUDA does.
+    """Convert a PCI address in the driver's form, ``00000000:17:00.0``, to CUDA's, ``0000:17:00.0``.
 
     Returns:
-        None where it is no address: the driver writes "[N/A]" of what it does not know.
+        None if it is not an address: the driver writes "[N/A]" for unknown values.
     """
     found = re.fullmatch(r"([0-9a-f]{1,8}):([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])", words.lower())
     return f"{int(found[1], 16):04x}:{found[2]}" if found else None
@@ -134,7 +136,7 @@ def _has_nvidia_driver() -> bool:
 
 
 def available_cores() -> int:
-    """Cores that this process may use: its affinity mask if the system has one, else all."""
+    """Cores that this process may use: those of its affinity mask if the system has one, otherwise all."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -173,7 +175,7 @@ def peak_memory_bytes() -> int | None:
 @cache
 def simd_features() -> tuple[str, ...]:
     """The SIMD extensions that NumPy uses on this CPU, for example ``AVX2``."""
-    import numpy as np  # it alone takes a third of the time that a command without pictures runs
+    import numpy as np  # NumPy takes a third of the running time of a command without pictures
 
     config = np.show_config(mode="dicts")
     extensions = config.get("SIMD Extensions", {}) if config else {}
@@ -182,7 +184,7 @@ def simd_features() -> tuple[str, ...]:
 
 @cache
 def probe_gpus() -> tuple[Gpu, ...]:
-    """NVIDIA GPUs, as ``ask_driver`` found them at the first call."""
+    """NVIDIA GPUs, as returned by the first call of ``ask_driver``."""
     return ask_driver()
 
 
@@ -195,7 +197,7 @@ def ask_driver() -> tuple[Gpu, ...]:
     query = [tool, f"--query-gpu={wanted}", "--format=csv,noheader,nounits"]
     try:
         answer = subprocess.run(query, capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired):  # a driver that hangs is as good as none
+    except (OSError, subprocess.TimeoutExpired):  # a hanging driver counts as none
         return ()
     if answer.returncode != 0:
         return ()
@@ -208,5 +210,5 @@ def _gpu(name: str, driver: str, memory_mib: str, address: str, free_mib: str) -
 
 
 def _of_mib(words: str) -> int | None:
-    # Cards that share the host's memory answer "[N/A]".
+    # cards that share the host's memory answer "[N/A]"
     return int(words) * 2**20 if words.isdecimal() else None

@@ -1,7 +1,7 @@
 """Files shared by several processes: a lock held by the operating system, and atomic writes.
 
-The system drops the lock when its holder dies, however it dies, so a crashed download never blocks the next one. The
-lock file itself stays: deleting it would let two processes lock two different files of the same name.
+The system releases the lock when its holder dies, however that happens, so a crashed download never blocks the next
+one. The lock file itself stays: if it were deleted, two processes could lock two different files of the same name.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ def exclusive_lock(
     """Lock ``path`` exclusively, among processes and threads.
 
     Args:
-        path: The lock file; created when absent.
-        on_wait: Called each time that someone else was found to hold the lock.
-        poll_seconds: Between two tries; a lock that is held for milliseconds wants shorter ones.
+        path: The lock file; created if missing.
+        on_wait: Called after each attempt that finds the lock taken.
+        poll_seconds: Time between attempts; a lock held for milliseconds needs less.
 
     Yields:
-        The lock file, open for reading and writing: what its holder wants to tell the next one fits there.
+        The lock file, open for reading and writing: its holder can leave a message for the next one in it.
 
     Raises:
-        OSError: The lock file cannot be created, or its file system knows no locks.
+        OSError: The lock file cannot be created, or its file system does not support locks.
     """
-    # Neither "w", which would empty it, nor "a", which writes at the end only.
+    # Not "w", which would empty the file, nor "a", which only writes at the end.
     with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666), "r+b") as file:
         while not _try_lock(file):
             if on_wait is not None:
@@ -60,7 +60,7 @@ if sys.platform == "win32":
         file.seek(0)
         try:
             msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        except PermissionError:  # how Windows says that someone else holds it
+        except PermissionError:  # Windows reports a held lock like this
             return False
         return True
 
@@ -86,11 +86,11 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
 
     Args:
         path: The file.
-        content: All of it.
-        mode: Its permissions, less what the process's umask takes; this user's alone when omitted, as caches are.
+        content: Its whole content.
+        mode: Its permissions before the process's umask; by default only for this user, as for caches.
 
     Raises:
-        OSError: It cannot be written; nothing is left behind.
+        OSError: It cannot be written; no partial file is left.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{secrets.token_hex(8)}.part")
@@ -117,5 +117,5 @@ def write_file(path: Path, content: bytes) -> None:
         write_atomically(path, content, mode=0o666)
     except OSError as error:
         raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from error
-    except ValueError as error:  # no name: a path such as "."
+    except ValueError as error:  # not a file name: a path such as "."
         raise OutputError(f"{path}: cannot be written: it names no file") from error

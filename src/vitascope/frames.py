@@ -1,8 +1,7 @@
 """The frame that passes through all stages: native YUV planes, colour, and time.
 
-A frame is not converted to full-resolution RGB unless somebody asks for it (``Frame.to_rgb``). Kernels read the planes
-as the decoder wrote them and write the same kind of planes for the encoder, so colour, bit depth and timing come out as
-they went in.
+A frame is not converted to full-resolution RGB unless requested (``Frame.to_rgb``). Kernels read the decoder's planes
+and write planes of the same kind for the encoder, so colour, bit depth and timing are preserved.
 """
 
 from __future__ import annotations
@@ -23,11 +22,12 @@ if TYPE_CHECKING:
 Plane: TypeAlias = "npt.NDArray[Any]"
 """One plane of samples: uint8 or uint16 ``[H, W]``, or ``[H, W, 2]`` for the interleaved chroma of NV12 and P010.
 
-A NumPy array on the CPU; a CuPy array on the GPU. Rows may be padded (any row stride), samples of a row are dense.
+A NumPy array on the CPU; a CuPy array on the GPU. Rows may be padded (any row stride), but the samples within a row
+are contiguous.
 """
 
 _MOST_ASPECT = 8
-"""Pixels that are said to be further from square are a damaged tag."""
+"""If a tag makes pixels less square than this, it is damaged."""
 
 
 class DeviceEvent(Protocol):
@@ -80,18 +80,18 @@ class YuvFormat:
     chroma_shift_x: int
     """log2 of the horizontal chroma subsampling: 1 for 4:2:0 and 4:2:2, 0 for 4:4:4."""
     chroma_shift_y: int
-    """log2 of the vertical chroma subsampling: 1 for 4:2:0, else 0."""
+    """log2 of the vertical chroma subsampling: 1 for 4:2:0, otherwise 0."""
     bit_depth: int
     """Significant bits of a sample: 8, 10 or 12."""
     sample_shift: int = 0
-    """Bits a sample is shifted up inside its word: 6 for P010, else 0."""
+    """Bits by which a sample is shifted up inside its word: 6 for P010, otherwise 0."""
     semi_planar: bool = False
-    """True when U and V share one interleaved plane (NV12, P010)."""
+    """True if U and V share one interleaved plane (NV12, P010)."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """uint8 for 8 bits, else uint16."""
-        import numpy as np  # settings name layouts: who asks for help should not wait for it
+        """uint8 for 8 bits, otherwise uint16."""
+        import numpy as np  # settings name layouts, and --help should not wait for NumPy
 
         return np.dtype(np.uint8 if self.bit_depth == 8 else np.uint16)
 
@@ -116,31 +116,31 @@ PIXEL_FORMATS: dict[str, YuvFormat] = {
         YuvFormat("p010le", 1, 1, 10, sample_shift=6, semi_planar=True),
     )
 }
-"""The layouts that kernels read and write. A reader converts anything else to the nearest of these."""
+"""The layouts that kernels read and write. A reader converts all others to the nearest of these."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColorSpec:
-    """The meaning of code values as colour (ITU-T H.273), and the place of chroma samples."""
+    """The meaning of code values as colour (ITU-T H.273), and the position of chroma samples."""
 
     matrix: Matrix = "bt709"
     """Luma coefficients. BT.2020 means the non-constant-luminance matrix."""
     full_range: bool = False
-    """True when black is code 0 and white the largest code; False for 16..235 (scaled to the bit depth)."""
+    """True if black is code 0 and white the largest code; False for 16..235 (scaled to the bit depth)."""
     chroma_location: ChromaLocation = "left"
-    """Where the chroma sample of 4:2:0 sits in its 2x2 block."""
+    """Position of the chroma sample of 4:2:0 in its 2x2 block."""
     primaries: int = 2
-    """H.273 ColourPrimaries code point, carried through untouched; 2 is unspecified."""
+    """H.273 ColourPrimaries code point, passed through unchanged; 2 is unspecified."""
     transfer: int = 2
-    """H.273 TransferCharacteristics code point, carried through untouched; 2 is unspecified."""
+    """H.273 TransferCharacteristics code point, passed through unchanged; 2 is unspecified."""
     matrix_code: int = 2
-    """H.273 MatrixCoefficients code point as the file had it; 2 when ``matrix`` was assumed from the size."""
+    """H.273 MatrixCoefficients code point from the file; 2 if ``matrix`` was assumed from the size."""
     range_tagged: bool = True
-    """False when the file did not say and limited range was assumed."""
+    """False if the file has no tag, so that limited range was assumed."""
 
     @staticmethod
     def assumed_matrix(width: int, height: int) -> Matrix:
-        """The matrix assumed for an untagged video, as players do: BT.709 from 1280x577 up, else BT.601."""
+        """The matrix that players assume for an untagged video: BT.709 from 1280x577 up, otherwise BT.601."""
         return "bt709" if width >= 1280 or height > 576 else "bt601"
 
 
@@ -149,7 +149,7 @@ class Frame:
     """One picture in its native planes, with its time.
 
     Raises:
-        ValueError: The planes do not have the shapes that the format and size demand.
+        ValueError: The shapes of the planes do not fit the format and size.
     """
 
     planes: tuple[Plane, ...]
@@ -161,13 +161,13 @@ class Frame:
     pts: int
     """Presentation time in ticks of ``time_base``."""
     time_base: Fraction
-    """Seconds a tick."""
+    """Seconds per tick."""
     duration: int = 0
-    """Ticks this picture is shown; 0 when the container does not say."""
+    """Display duration in ticks; 0 if the container does not contain it."""
     keyframe: bool = False
-    """True when the decoder could start here."""
+    """True if decoding can start here."""
     ready: DeviceEvent | None = None
-    """GPU event that must have passed before the planes are read; None when they may be read at once."""
+    """GPU event to wait for before reading the planes; None if they can be read at once."""
 
     def __post_init__(self) -> None:
         """Check the planes against the format."""
@@ -182,7 +182,7 @@ class Frame:
 
     @property
     def width(self) -> int:
-        """Luma samples a row."""
+        """Luma samples per row."""
         return int(self.planes[0].shape[1])
 
     @property
@@ -201,7 +201,7 @@ class Frame:
         return sum(int(plane.nbytes) for plane in self.planes)
 
     def to_rgb(self, *, dtype: Literal["uint8", "float16", "float32"] = "uint8") -> npt.NDArray[Any]:
-        """The picture in gamma-encoded R'G'B' at full resolution, on the frame's device.
+        """Convert the picture to gamma-encoded R'G'B' at full resolution, on the frame's device.
 
         Args:
             dtype: uint8 is 0..255, rounded; floats are 0..1.
@@ -211,11 +211,11 @@ class Frame:
 
         Raises:
             KernelCompileError: The CUDA source could not be built for this GPU.
-            UsageError: Another dtype.
+            UsageError: The dtype is another one.
         """
         if getattr(dtype, "__name__", str(dtype)) not in ("uint8", "float16", "float32"):
             raise UsageError(f"dtype is {dtype!r}, expected uint8, float16 or float32")
-        # The conversion is a kernel, and kernels stand on frames: it is imported when it is used.
+        # Kernels import this module, so the kernel is imported here, on use.
         kernel = import_module("vitascope.gpu.kernels.rgb")
         rgb: npt.NDArray[Any] = kernel.nv12_to_rgb(self, dtype=dtype)[0]
         return rgb
@@ -235,7 +235,7 @@ class Frame:
 
 
 DOLBY_VISION_5 = "Dolby Vision profile 5"
-"""Its picture is in a colour space of its own (IPT), which the colour tags do not name."""
+"""Its picture has its own colour space (IPT), which the colour tags cannot describe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,48 +244,48 @@ class VideoInfo:
 
     path: Path
     width: int
-    """Luma samples a row, as coded (before ``rotation_degrees``)."""
+    """Luma samples per row, as coded (before ``rotation_degrees``)."""
     height: int
     format: YuvFormat
-    """The layout that the reader's frames have."""
+    """The layout of the reader's frames."""
     source_format: str
-    """FFmpeg's name of the layout in the file; differs from ``format.name`` when the reader converts."""
+    """FFmpeg's name of the layout in the file; differs from ``format.name`` if the reader converts."""
     color: ColorSpec
     _: KW_ONLY
     codec: str = "rawvideo"
-    """FFmpeg's decoder name, for example ``h264``; this one of pictures that come from no file."""
+    """FFmpeg's decoder name, for example ``h264``; ``rawvideo`` for pictures that are not from a file."""
     container: str = "images"
     """FFmpeg's demuxer name, for example ``mov,mp4,m4a,3gp,3g2,mj2``; ``images`` for image sequences."""
     time_base: Fraction
     average_frame_rate: Fraction
-    """Frames a second; an average when the frame rate varies."""
+    """Frames per second; an average if the frame rate varies."""
     frame_count_estimate: int | None = None
-    """Frames that the header promises, or duration times rate; None when neither is known."""
+    """Frames according to the header, or duration times rate; None if neither is known."""
     duration_seconds: float | None = None
     rotation_degrees: Rotation = 0
     """From the display matrix."""
     sample_aspect_ratio: Fraction = Fraction(1)
     interlaced: bool = False
     has_alpha_beside: bool = False
-    """True where alpha lies apart from the picture, as WebM keeps it beside VP8 and VP9: no decoded frame shows it."""
+    """True if alpha is stored apart from the picture, as WebM does for VP8 and VP9: decoded frames do not have it."""
     stereo: StereoLayout | None = None
-    """From the container's stereo box; None when it does not say."""
+    """From the container's stereo box; None without one."""
     projection: Projection | None = None
-    """From the container's spherical box; None when it does not say."""
+    """From the container's spherical box; None without one."""
     right_eye_first: bool = False
-    """True when the container says that the left or upper half is the right eye's."""
+    """True if the container says that the left or upper half belongs to the right eye."""
     fov_degrees: float | None = None
-    """Horizontal field of view of an eye, from the container's ``hfov`` box; None when it does not say."""
+    """Horizontal field of view of an eye, from the container's ``hfov`` box; None without one."""
     has_layered_eyes: bool = False
-    """True when the container says that two eyes lie in layers of the stream (MV-HEVC): frames show the first alone."""
+    """True if the container has two eyes in layers of the stream (MV-HEVC): frames show only the first."""
     audio_stream_count: int = 0
     audio_codec: str | None = None
-    """FFmpeg's name of the first sound track's decoder; None without sound, or for a codec that it does not know."""
+    """FFmpeg's decoder name for the first sound track; None without sound, or for an unknown codec."""
     subtitle_stream_count: int = 0
     has_hdr_side_data: bool = False
-    """True when mastering display or content light levels are present."""
+    """True if mastering display or content light levels are present."""
     dynamic_hdr: tuple[str, ...] = ()
-    """HDR metadata that change from frame to frame: ``Dolby Vision``, ``DOLBY_VISION_5``, ``HDR10+``, ``HDR Vivid``."""
+    """HDR metadata that varies from frame to frame: ``Dolby Vision``, ``DOLBY_VISION_5``, ``HDR10+``, ``HDR Vivid``."""
     metadata: dict[str, str] = field(default_factory=dict)
     """Container tags."""
 
@@ -296,6 +296,6 @@ class VideoInfo:
         return aspect if 1 / _MOST_ASPECT <= aspect <= _MOST_ASPECT else 1.0
 
     def in_square_pixels(self, size: tuple[int, int]) -> tuple[int, int]:
-        """(height, width) at which a coded picture of ``size`` is shown undistorted, without losing samples."""
+        """(height, width) at which a coded picture of ``size`` is displayed undistorted, without losing samples."""
         height, width = size
         return round(height / min(self.pixel_aspect, 1.0)), round(width * max(self.pixel_aspect, 1.0))

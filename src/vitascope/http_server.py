@@ -1,13 +1,12 @@
-"""The small HTTP server under the metrics and the live page: for this machine or this network, never for the web.
+"""The small HTTP server behind the metrics and the live page: for this machine or this network, never for the web.
 
-Three things that Python's own server leaves to its user:
+It adds three protections that Python's own server leaves to its user:
 
-- A page of a stranger's site may not read it. A browser that was told that ``stranger.example`` is 127.0.0.1 (DNS
-  rebinding) sends the stranger's name as ``Host``; names that only a public name server can know are refused (RFC 9110,
-  7.4: 421).
-- Whoever connects and says nothing is let go after some seconds.
-- There are only so many connections at a time. When another comes, the oldest that has not asked yet makes room; where
-  all are being answered, the new one is closed.
+- Pages of other sites must not read it. If a browser was told that ``stranger.example`` is 127.0.0.1 (DNS rebinding),
+it sends that name as ``Host``; names that only a public name server can resolve are refused (RFC 9110, 7.4: 421).
+- A connection that sends nothing is closed after a few seconds.
+- The number of connections is limited. A new one replaces the oldest that has not sent a request yet; if all are
+being answered, the new one is closed.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ _PAUSE_SECONDS = 0.2
 
 
 def is_own_name(host: str, names: Container[str]) -> bool:
-    """False for a name that only a public name server can resolve, so that it may be a stranger's.
+    """False for a name that only a public name server can resolve, so that it may be another site's.
 
     Args:
         host: The header ``Host``.
-        names: What the server is called besides, in lower case; ``*.example.org`` stands for one label before the rest.
+        names: The server's other names, in lower case; ``*.example.org`` stands for one label before the rest.
     """
     name = _without_port(host.strip()).lower().rstrip(".")
     _, dot, rest = name.partition(".")
-    if not dot or name in names or f"*.{rest}" in names:  # no public name is without a dot
+    if not dot or name in names or f"*.{rest}" in names:  # public names have a dot
         return True
     try:
         ipaddress.ip_address(name)
@@ -48,19 +47,19 @@ class GuardedServer(ThreadingHTTPServer):
     """A server with one daemon thread per connection.
 
     Args:
-        address: As ``socket.getaddrinfo`` gives it; port 0 takes a free one.
+        address: Address from ``socket.getaddrinfo``; port 0 takes a free one.
         handler: A ``GuardedHandler``.
         family: Address family.
-        name: The host that the user named; requests may call the server so.
+        name: The host given by the user, which requests may use as the server's name.
 
     Raises:
-        OSError: The address cannot be listened at.
+        OSError: The address cannot be used.
     """
 
     daemon_threads = True
-    block_on_close = False  # one who reads slowly must not hold us
-    request_queue_size = 128  # beyond the usual 5, whoever comes in a crowd waits a second for the next try
-    # On Windows the option would let two servers have one port.
+    block_on_close = False  # a slow reader must not block the server's end
+    request_queue_size = 128  # with the usual 5, connections in a burst wait a second for their next attempt
+    # On Windows the option would let two servers share a port.
     allow_reuse_address = sys.platform != "win32"
 
     def __init__(
@@ -74,7 +73,7 @@ class GuardedServer(ThreadingHTTPServer):
         self.address_family = family
         self._names = {name.lower(), socket.gethostname().lower()}
         self._lock = threading.RLock()
-        self._silent: dict[socket.socket, None] = {}  # connected, and has not asked yet; oldest first
+        self._silent: dict[socket.socket, None] = {}  # connected without a request so far; oldest first
         self._answered: set[socket.socket] = set()
         super().__init__(address, handler)
 
@@ -86,17 +85,15 @@ class GuardedServer(ThreadingHTTPServer):
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """The next connection; waits a moment if the process has no file descriptor left."""
+        """Return the next connection; waits a moment if the process has no file descriptor left."""
         try:
             return super().get_request()
         except OSError:
-            time.sleep(
-                _PAUSE_SECONDS
-            )  # or the connection that still waits would be asked for again and again
+            time.sleep(_PAUSE_SECONDS)  # or the waiting connection would be requested again and again
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer a connection on a thread of its own, if there is room."""
+        """Answer a connection on its own thread, if there is room."""
         with self._lock:
             if len(self._silent) + len(self._answered) >= MOST_CONNECTIONS:
                 if not self._silent:
@@ -104,11 +101,11 @@ class GuardedServer(ThreadingHTTPServer):
                     return
                 oldest = next(iter(self._silent))
                 del self._silent[oldest]
-                _hang_up(oldest)  # its thread finds the end of the request
+                _hang_up(oldest)  # its thread sees the end of the request
             self._silent[request] = None
         try:
             super().process_request(request, client_address)
-        except RuntimeError:  # no thread to be had
+        except RuntimeError:  # no thread available
             self.shutdown_request(request)
 
     def shutdown_request(self, request: Any) -> None:
@@ -126,7 +123,7 @@ class GuardedServer(ThreadingHTTPServer):
                 self._answered.add(request)
 
     def is_known_as(self, host: str) -> bool:
-        """False for a host name that may be a stranger's.
+        """False for a host name that may be another site's.
 
         Args:
             host: The header ``Host``; empty if a program sends none, which no browser does.
@@ -134,7 +131,7 @@ class GuardedServer(ThreadingHTTPServer):
         return is_own_name(host, self._names)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore clients that disconnect or do not read; show anything else, which is our own error."""
+        """Ignore clients that disconnect or do not read; report anything else, since it is a bug."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
@@ -146,7 +143,7 @@ class GuardedHandler(BaseHTTPRequestHandler):
     timeout = PATIENCE_SECONDS
 
     def parse_request(self) -> bool:
-        """False, after an error response, for requests that are refused."""
+        """False, after an error response, for refused requests."""
         if not super().parse_request():
             return False
         if not self.server.is_known_as(self.headers.get("Host", "")):
@@ -160,7 +157,7 @@ class GuardedHandler(BaseHTTPRequestHandler):
 
 
 def _without_port(host: str) -> str:
-    if host.startswith("["):  # an address of IPv6
+    if host.startswith("["):  # an IPv6 address
         return host[1:].partition("]")[0]
     return host.rpartition(":")[0] if ":" in host else host
 
@@ -168,5 +165,5 @@ def _without_port(host: str) -> str:
 def _hang_up(connection: socket.socket) -> None:
     try:
         connection.shutdown(socket.SHUT_RDWR)
-    except OSError:  # it had gone by itself
+    except OSError:  # already closed
         return

@@ -134,19 +134,19 @@ def test_what_speed_costs_is_said():
         cell_of(key_of(batch=8), (200.0,) * 3, frame_times=[80.0] * 9),
     ]
     told = text_report(analyse([results_of(*cells)]))
-    assert "answers soonest" not in told  # a section with a drawing is not for the terminal
+    assert "has the least latency" not in told  # a section with a drawing is not for the terminal
     (section,) = [
         one for one in analyse([results_of(*cells)]).sections if one.title == "Speed against latency"
     ]
     assert section.sentences == (
         "1080p, batch 8, fp16: 200.0 fps, 95% of frames within 120.0 ms; "
-        "1080p, batch 1, fp16 answers soonest: 100.0 fps, within 50.0 ms",
+        "1080p, batch 1, fp16 has the least latency: 100.0 fps, within 50.0 ms",
     )
     worse = cell_of(key_of(batch=8), (50.0,) * 3, frame_times=[160.0] * 9)
     (section,) = [
         one for one in analyse([results_of(cells[0], worse)]).sections if one.title == "Speed against latency"
     ]
-    assert section.sentences[0].endswith("nothing measured at 1080p is faster or answers sooner")
+    assert section.sentences[0].endswith("nothing measured at 1080p is faster or has less latency")
 
 
 def test_one_cell_of_each_size_trades_nothing():

@@ -98,7 +98,7 @@ def test_the_users_own_targets():
 
 def test_an_impossible_target_is_answered_with_what_can_be_had():
     told = text_report(analyse([suite_of()], performance={"target_fps": 190.0}))
-    assert "at 4K: 190 frames/s is out of reach with what was measured; 28 can be had" in told
+    assert "at 4K: 190 frames/s is out of reach with what was measured; 28 is possible" in told
     assert "at 1080p: 190" not in told
 
 
@@ -175,7 +175,7 @@ def test_single_rows_and_runs_that_failed_are_analysed():
     assert "100.0" in text_report(analyse([lonely]))
     failed = results_of(Cell(key=key_of(), status="failed", reason="out of memory"), finished=False)
     told = text_report(analyse([failed]))
-    assert "the run was broken off" in told
+    assert "the run was interrupted" in told
     assert "it did not finish" in told
     assert "failed: out of memory" in told
     assert "nothing could be measured; the reasons are listed below, cell by cell" in told
@@ -233,7 +233,7 @@ def test_the_first_three_lines_say_how_fast_what_limits_and_what_to_do():
     assert told[5] == ""
     broken_off = text_report(analyse([results_of(fast, finished=False)])).splitlines()
     assert "what to do: the measurements suggest no change" in broken_off
-    assert broken_off[5].startswith("the run was broken off")
+    assert broken_off[5].startswith("the run was interrupted")
 
 
 def test_targets_for_a_gpu_are_a_comparison_on_a_cpu():

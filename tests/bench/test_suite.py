@@ -310,7 +310,7 @@ def test_options_that_contradict_each_other(tmp_path):
     film = write_clip(tmp_path / "mine.mp4", frame_count=12)
     with pytest.raises(UsageError, match="a video has one size"):
         plan(video=film, only="resolution")
-    with pytest.raises(UsageError, match="--stereo is about synthetic videos"):
+    with pytest.raises(UsageError, match="--stereo is for synthetic videos"):
         plan(video=film, stereo=True)
 
 

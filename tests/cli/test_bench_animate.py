@@ -130,7 +130,7 @@ def test_a_settings_file_that_is_there_is_replaced_only_when_asked_for(run, know
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--auto-tune", "--duration", "3"], "needs 6 seconds of measuring"),
+        (["--auto-tune", "--duration", "3"], "needs at least 6 seconds of measuring"),
         (["--auto-tune", "-o", "."], "is a folder"),
         (["--save-config", "a.yaml"], "needs --auto-tune"),
         (["--auto-tune", "--set", "animation.max_side=no"], "animation.max_side"),

@@ -93,7 +93,7 @@ def test_resuming_with_other_settings_says_that_the_file_was_made_with_others(ru
     assert f"note: {out} was made" in run(*words, "--type", "mask", "--dry-run")[1]
     (report,) = json.loads(run(*words, "--feather", 2, "--json")[1])
     assert (report["status"], len(report["notes"])) == ("skipped", 1)
-    unknown = f"{clip}: done already; with which settings is not known\n"
+    unknown = f"{clip}: done already; its settings are unknown\n"
     assert unknown not in run(*words)[1]
     run(*words[:-1], "-y")  # a whole video, without --resume: nobody remembers it
     assert run(*words)[1] == unknown

@@ -62,7 +62,7 @@ def test_a_job_ends_well_or_says_in_a_line_what_it_lacks(tmp_path, films, limit_
     assert len(told) == 1, ended.stderr
     assert told[0].startswith("vitascope: ")
     if limit_mib <= 600:
-        assert f"may take {limit_mib} MiB of memory (ulimit -v)" in told[0]
+        assert f"may use {limit_mib} MiB of memory (ulimit -v)" in told[0]
 
 
 def test_help_is_given_all_the_same(tmp_path):

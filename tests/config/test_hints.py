@@ -85,7 +85,7 @@ def test_regions_alone_need_nobody_to_look_for_people(write):
         ),
         ("from: 0:10", "from: 0:30", r":4: people\[0\]: it ends at 20 s, not after it begins"),
         ("from: 0:10", "from: soon", r":5: people\[0\]\.from: not a time, got soon"),
-        ("exclude: 2", "exclude: foo", r":7: people\[1\]\.exclude: 'foo' is no person"),
+        ("exclude: 2", "exclude: foo", r":7: people\[1\]\.exclude: 'foo' is not a person"),
         ("exclude: 2", "to: 3", r":7: people\[1\]: it needs either keep or exclude"),
         ("    do: remove", "    box: [0, 0, 1, 1]", r":9: marks\[0\]: it needs one of click, box and stroke"),
         (

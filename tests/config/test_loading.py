@@ -360,7 +360,7 @@ def test_a_text_is_no_list_and_a_list_no_mapping() -> None:
     assert message_of(flags=["model.batch_size=4"]) == (
         "settings is a list, expected a mapping such as {'model.batch_size': 4}"
     )
-    assert message_of(flags={3: 1}) == "settings: 3 is no name of a setting, such as 'model.batch_size'"
+    assert message_of(flags={3: 1}) == "settings: 3 is not the name of a setting, such as 'model.batch_size'"
     assert message_of(profile=3) == "profile is 3, expected the name of a profile"
 
 

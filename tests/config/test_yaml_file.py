@@ -63,7 +63,7 @@ def test_empty_and_half_empty_files_are_fine(content: str | bytes, tmp_path: Pat
         ("- model\n- gpu\n", ":1: a settings file holds settings as `name: value` lines"),
         ("just text", ":1: a settings file holds settings as `name: value` lines"),
         ("gpu: fast\n", ":1: 'gpu' is a section and holds settings as `name: value` lines"),
-        ("\n[a, b]: 4\n", ":2: a list or mapping stands where the name of a setting should"),
+        ("\n[a, b]: 4\n", ":2: found a list or mapping instead of the name of a setting"),
         ("model.name: a\n---\nmodel.name: b\n", ":2: not valid YAML: "),
         ("model.name: !!python/name:os.system\n", ":1: not valid YAML: could not determine a constructor"),
         ("model: !!python/object:builtins.dict {}\n", ":1: 'model' is a section and holds settings"),

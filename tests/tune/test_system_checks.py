@@ -112,9 +112,7 @@ def test_gpus(tmp_path, monkeypatch):
     monkeypatch.setattr(system_checks, "NvmlGpu", Gpu)
     found = checks(monkeypatch, tmp_path, gpus=2)
     assert found["GPU 0, power limit"].text == "250 W; less than its 350 W: sudo nvidia-smi -i 0 -pl 350"
-    assert (
-        found["GPU 0, persistence mode"].text == "off; each start loads it anew: sudo nvidia-smi -i 0 -pm 1"
-    )
+    assert found["GPU 0, persistence mode"].text == "off; each start reloads it: sudo nvidia-smi -i 0 -pm 1"
     assert found["GPU 1"].text == "not checked: NVML knows no GPU 1"
 
 

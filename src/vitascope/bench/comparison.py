@@ -424,7 +424,7 @@ def store_baseline(path: Path, results: BenchResults) -> bool:
     """
     if not results.finished:
         raise UsageError(
-            "a baseline must be a finished run, and this one is not: bench run --resume goes on with it"
+            "a baseline must be a finished run, and this one is not: bench run --resume continues it"
         )
     if not results.measured:
         raise InputError("this run has no measured cell, so there is nothing to compare with later")

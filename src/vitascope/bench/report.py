@@ -207,7 +207,7 @@ def _warnings(run: BenchResults) -> list[str]:
             f"the GPU slowed itself down by heat while these were measured, so they are too low: {names}"
         )
     if not run.finished:
-        told.append("the run was broken off: what it had measured by then is here, the rest is missing")
+        told.append("the run was interrupted: its results up to then are here, the rest is missing")
     return told
 
 
@@ -260,7 +260,7 @@ def _out_of_reach(targets: Sequence[TargetResult]) -> list[str]:
     """For targets that the user set and the machine misses, say what is possible instead."""
     return [
         f"{one.target.name}: {one.target.limit:g} {one.target.unit} is out of reach with what was measured; "
-        f"{one.value:.4g} can be had, with {one.cell.key.label()}"
+        f"{one.value:.4g} is possible, with {one.cell.key.label()}"
         for one in targets
         if one.target.source == USER and one.passed is False and one.cell is not None
     ]
@@ -272,11 +272,11 @@ _SPEED_HEADS = (
 )  # fmt: skip
 _SPEED_WORDS = (
     "a cell is one size of video, one batch (frames for each call of the network) and one precision of its arithmetic; "
-    "these two change how fast it goes, and next to nothing of what comes out",
-    "fps: frames over time in each round, what the encoder still does at the end included, so short videos have fewer; "
-    "ms a frame: from one batch that comes out to the next, over its frames, the end not included; latency: from the "
+    "these two change the speed, and hardly the result",
+    "fps: frames over time in each round, including the encoder's work at the end, so short videos have fewer; "
+    "ms a frame: from one finished batch to the next, over its frames, without the end; latency: from the "
     "decoder to the encoder, in ms",
-    "p5, p50, p95, p99: so many of a hundred values lie below; alpha error: mean difference of the mattes, 0 to 1, "
+    "p5, p50, p95, p99: that many of a hundred values are below; alpha error: mean difference of the mattes, 0 to 1, "
     "from those of the same network in fp32, one frame a call",
 )
 
@@ -413,9 +413,9 @@ def _traded(best: Cell, cells: Sequence[Cell]) -> str:
     soonest = min((cell for cell in cells if _size(cell) == _size(best)), key=_wait)
     told = f"{best.key.label()}: {best.frames_per_second:.1f} fps, 95% of frames within {_wait(best):.1f} ms"
     if soonest is best:
-        return f"{told}; nothing measured at {best.key.resolution} is faster or answers sooner"
+        return f"{told}; nothing measured at {best.key.resolution} is faster or has less latency"
     return (
-        f"{told}; {soonest.key.label()} answers soonest: {soonest.frames_per_second:.1f} fps, "
+        f"{told}; {soonest.key.label()} has the least latency: {soonest.frames_per_second:.1f} fps, "
         f"within {_wait(soonest):.1f} ms"
     )
 

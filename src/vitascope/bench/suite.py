@@ -381,7 +381,7 @@ def plan_cells(options: SuiteOptions, settings: LoadedSettings, *, on_gpu: bool)
     precisions: Sequence[str] = _PRECISIONS
     usual_precision = settings.settings.gpu.precision if on_gpu else "fp32"
     if options.video is not None and options.stereo:
-        raise UsageError("--stereo is about synthetic videos; of yours, --set video.stereo=… says it")
+        raise UsageError("--stereo is for synthetic videos; for your own, use --set video.stereo=…")
     if options.video is not None:
         if options.only == "resolution":
             raise UsageError("--only resolution and --input exclude each other: a video has one size")
@@ -719,7 +719,7 @@ def bench_pipeline(options: PipelineOptions) -> BenchResults:
     if not 0 < options.seconds <= _LONGEST_SECONDS:
         raise UsageError(f"a run takes more than 0 and at most {_LONGEST_SECONDS} s, not {options.seconds:g}")
     if options.video is not None and options.stereo:
-        raise UsageError("--stereo is about the synthetic video; of yours, --set video.stereo=… says it")
+        raise UsageError("--stereo is for the synthetic video; for your own, use --set video.stereo=…")
     if options.video is not None:
         _long_enough(options.video)
     loaded = options.loaded()

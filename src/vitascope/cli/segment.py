@@ -685,7 +685,7 @@ def _segment(
                     page.print_lines(*lines)
             else:
                 if chatty:
-                    doubt = "" if outcome.knows_settings else "; with which settings is not known"
+                    doubt = "" if outcome.knows_settings else "; its settings are unknown"
                     page.print_lines(f"{outcome.planned.video}: done already{doubt}")
                 if outcome.note is not None and not quiet:
                     screen.print_lines(f"note: {outcome.note}")

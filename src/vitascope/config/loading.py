@@ -335,7 +335,7 @@ def _assignment(text: str) -> dict[str, _Entry]:
 def _flag(key: str, given: Any) -> dict[str, _Entry]:
     value, name = (given.value, given.name) if isinstance(given, FlagValue) else (given, "settings")
     if not isinstance(key, str):
-        raise ConfigError(f"{name}: {_show(key)} is no name of a setting, such as 'model.batch_size'")
+        raise ConfigError(f"{name}: {_show(key)} is not the name of a setting, such as 'model.batch_size'")
     if key not in setting_fields():
         raise unknown_setting(key, source=name)
     if hasattr(value, "tolist"):  # a number or array of NumPy, as programs may pass

@@ -39,7 +39,7 @@ def _people(value: object) -> object:
     for one in people:
         is_number = isinstance(one, int) and not isinstance(one, bool) and 1 <= one <= _HIGHEST_NUMBER
         if not is_number and one not in ("largest", "pov"):
-            raise ValueError(f"{one!r} is no person")
+            raise ValueError(f"{one!r} is not a person")
     return people
 
 

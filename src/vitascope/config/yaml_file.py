@@ -266,7 +266,7 @@ def _entries(loader: yaml.SafeLoader, node: yaml.Node, prefix: str, *, label: st
     for key_node, value_node in node.value:
         line = key_node.start_mark.line + 1
         if not isinstance(key_node, yaml.ScalarNode):
-            raise ConfigError(f"{label}:{line}: a list or mapping stands where the name of a setting should")
+            raise ConfigError(f"{label}:{line}: found a list or mapping instead of the name of a setting")
         key = prefix + key_node.value
         if key in seen:
             raise _duplicate(key, line, seen[key], label=label)

@@ -228,7 +228,7 @@ def _latency(found: Measurements) -> ChecklistItem:
 def _real_content(found: Measurements) -> ChecklistItem:
     question = "real VR content was tested"
     if found.is_synthetic:
-        return answered(_PRODUCTION, question, None, "the video was synthetic; name one of yours")
+        return answered(_PRODUCTION, question, None, "the video was synthetic; give one of your own")
     if not found.layout:
         return answered(_PRODUCTION, question, None, f"{found.video} is flat, not stereo")
     run = found.free_running

@@ -148,8 +148,8 @@ class LiveTuned(TunedSettings):
         """The gain, and its cost."""
         old, new = self.before.figures, self.after.figures
         return (
-            f"{old['fps']:.1f} -> {new['fps']:.1f} fps of {self.target.fps:g}, {self.trade_off()}; of what is wanted, "
-            f"with what is given up: {self.before.score:.0f} -> {self.after.score:.0f} %"
+            f"{old['fps']:.1f} -> {new['fps']:.1f} fps of {self.target.fps:g}, {self.trade_off()}; score, including "
+            f"the loss of quality: {self.before.score:.0f} -> {self.after.score:.0f} %"
         )
 
     def trade_off(self) -> str:

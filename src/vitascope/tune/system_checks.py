@@ -160,9 +160,7 @@ def _of_gpu(number: int, found: GpuSettings) -> Iterator[SystemCheck]:
         yield SystemCheck(f"GPU {number}, power limit", f"{found.power_watts:.0f} W", advice)
     if found.keeps_driver_loaded is not None:
         advice = (
-            None
-            if found.keeps_driver_loaded
-            else f"each start loads it anew: sudo nvidia-smi -i {number} -pm 1"
+            None if found.keeps_driver_loaded else f"each start reloads it: sudo nvidia-smi -i {number} -pm 1"
         )
         state = "on" if found.keeps_driver_loaded else "off"
         yield SystemCheck(f"GPU {number}, persistence mode", state, advice)

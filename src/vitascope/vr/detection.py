@@ -607,7 +607,7 @@ def _fov(
             )
             return usual_of_fisheye, Reason("usual for a fisheye", "a guess")
         if projection is Projection.FLAT:
-            return None, Reason("not known", "a guess")
+            return None, Reason("unknown", "a guess")
         return _FOV_OF[projection], Reason(f"that of {projection.value}", projection_reason.sureness)
     taken, reason = said[0]
     doubts += [

@@ -109,7 +109,7 @@ def test_wrong_inputs_are_named(change, message):
 
 def test_streams_unknown_outputs_and_closed_engines_are_refused():
     running = engine()
-    with pytest.raises(EngineError, match="no CUDA stream"):
+    with pytest.raises(EngineError, match="cannot use a CUDA stream"):
         running.run(arrays(), stream=1)
     with pytest.raises(EngineError, match="no output is called 'z'"):
         running.run(arrays(), ["z"])

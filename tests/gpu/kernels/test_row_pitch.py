@@ -21,7 +21,7 @@ from vitascope.gpu.kernels.semi_planar import to_planar
 from vitascope.gpu.kernels.shrink import shrink_frame
 from vitascope.gpu.kernels.steady import AlphaSmoother
 
-APART = "samples of a row must lie next to each other"
+APART = "samples of a row must be contiguous"
 
 
 @given(

@@ -156,13 +156,13 @@ def test_what_is_loaded_says_what_it_computes_in_whatever_was_asked_for(kept, in
         engine.load_engine(exact)
         assert engine.precision == "fp32"
         assert "int8" not in engine.name
-        assert engine.notes == (f"{exact.name} is in fp32, and computes so, though int8 was asked for",)
+        assert engine.notes == (f"{exact.name} is in fp32 and computes in it, although int8 was requested",)
         engine.close()
         assert engine.precision == "int8"
     with cls(device="cpu") as engine:
         engine.load_engine(path)
         assert engine.precision == engine.benchmark(1, warmup=0)["precision"] == "int8"
-        assert engine.notes == ("int8.engine is in int8, and computes so, though fp32 was asked for",)
+        assert engine.notes == ("int8.engine is in int8 and computes in it, although fp32 was requested",)
 
 
 def test_a_network_that_was_quantised_before_is_known_for_what_it_is(doubling):

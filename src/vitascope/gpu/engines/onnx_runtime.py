@@ -380,8 +380,8 @@ def _rtx_device(request: SessionRequest, label: str) -> Any:
     devices = [device for device in ort.get_ep_devices() if device.ep_name == name]
     if len(devices) <= request.device_id:
         raise EngineError(
-            f"{label}: TensorRT-RTX offers {len(devices)} GPUs here, and number {request.device_id} was asked for; "
-            "it takes RTX cards (compute capability 7.5, 8.6, 8.9 and 12), not A100, H100 or H200"
+            f"{label}: TensorRT-RTX offers {len(devices)} GPUs here, but number {request.device_id} was requested; "
+            "it supports RTX cards (compute capability 7.5, 8.6, 8.9 and 12), not A100, H100 or H200"
         )
     return devices[request.device_id]
 
@@ -404,7 +404,7 @@ def _require_provider(session: ort.InferenceSession, request: SessionRequest, la
     assigned = {part.ep_name for part in session.get_provider_graph_assignment_info()}
     if wanted not in assigned:
         raise EngineError(
-            f"{label}: the {shown} execution provider takes none of the network's operators; "
+            f"{label}: the {shown} execution provider supports none of the network's operators; "
             f"they would all run on {', '.join(sorted(assigned)) or 'no provider'}"
         )
 
@@ -611,13 +611,13 @@ class OnnxRuntimeEngine(Closing):
         self._bound: BoundSession | None = None
         self._stream: Any = None
         if provider == "cpu" and (stream is not None or cuda_graph or precision != "fp32"):
-            raise EngineError(f"{label}: on the CPU there is no stream, no CUDA graph, and fp32 only")
+            raise EngineError(f"{label}: a CPU engine has no stream or CUDA graph, and computes only in fp32")
         if not provider.startswith("tensorrt") and (cache_dir is not None or profiles):
             raise EngineError(f"{label}: only TensorRT keeps engines and has shape profiles, not {provider}")
         if provider != "tensorrt" and workspace_bytes is not None:
             raise EngineError(f"{label}: only TensorRT has a limit on its workspace, not {provider}")
         if stream == 0:
-            raise EngineError(f"{label}: ONNX Runtime takes no default stream; give it one of your own")
+            raise EngineError(f"{label}: ONNX Runtime cannot use the default stream; give it another one")
         if cache_dir is not None:
             _create(cache_dir, label)
         if provider != "cpu":
@@ -683,7 +683,7 @@ class OnnxRuntimeEngine(Closing):
         if self._session is None:
             raise EngineError(f"{self._label}: the engine was closed")
         if self._bound is None and stream is not None:
-            raise EngineError(f"{self._label}: a CPU engine takes no CUDA stream")
+            raise EngineError(f"{self._label}: a CPU engine cannot use a CUDA stream")
         names = wanted_outputs(self._spec, outputs, label=self._label)
         if self._bound is not None:
             require_gpu_inputs(self._spec, inputs, label=self._label)

@@ -341,7 +341,7 @@ class TorchEngine(Closing):
         on_note: Callable[[str], None] | None = None,
     ) -> None:
         if mode == "aot" and (cache_dir is None or fingerprint is None):
-            raise EngineError(f"{label}: packages need a directory to lie in and the network's fingerprint")
+            raise EngineError(f"{label}: packages need a directory and the network's fingerprint")
         self.notes: list[str] = []
         """Packages built, with reasons, one line each."""
         self._label, self._mode, self._effort = label, mode, effort
@@ -417,7 +417,7 @@ class TorchEngine(Closing):
             arrays: list[Any] = [cupy.from_dlpack(result) for result in results]
         else:
             if stream is not None:
-                raise EngineError(f"{self._label}: a CPU engine takes no CUDA stream")
+                raise EngineError(f"{self._label}: a CPU engine cannot use a CUDA stream")
             tensors = [_from_host(inputs, tensor, label=self._label) for tensor in self._spec.inputs]
             arrays = [result.numpy() for result in self.run_tensors(tensors)]
         by_name = {tensor.name: array for tensor, array in zip(self._spec.outputs, arrays, strict=True)}

@@ -354,7 +354,7 @@ class TrtPlan(Closing):
         with on_stream(stream, device_id=self._device_id) as current:
             for name, array in inputs.items():
                 if not context.set_input_shape(name, tuple(array.shape)):
-                    raise self._error(f"TensorRT takes no input {name!r} of {list(array.shape)}")
+                    raise self._error(f"TensorRT rejects input {name!r} of shape {list(array.shape)}")
                 self._set_address(context, name, array)
             results: dict[str, Any] = {}
             for tensor in self._spec.outputs:  # every output needs memory, even if not requested

@@ -81,7 +81,7 @@ def row_pitch(shape: tuple[int, ...], strides: tuple[int, ...], *, itemsize: int
     expected = itemsize
     for length, stride in zip(shape[:0:-1], strides[:0:-1], strict=True):
         if stride != expected and length > 1:
-            raise ValueError("the samples of a row must lie next to each other")
+            raise ValueError("the samples of a row must be contiguous")
         expected *= length
     return strides[0] // itemsize
 

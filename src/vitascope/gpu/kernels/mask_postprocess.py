@@ -173,7 +173,7 @@ def _check_steps(steps: MaskSteps) -> None:
         raise ValueError(f"ema is {steps.ema}, expected 0 to below 1")
     if steps.is_class_map and (steps.open_px or steps.close_px or steps.ema):
         raise ValueError(
-            "a class map takes no opening, closing or moving average; name a class with class_index"
+            "a class map cannot have opening, closing or a moving average; name a class with class_index"
         )
 
 

@@ -164,7 +164,7 @@ def launch_morphology(planes: Any, radius_px: int, *, shape: Shape, erode: bool,
 def plane_view(planes: Any) -> Any:
     """``PLANE_VIEW`` of a CuPy array [H, W] or [N, H, W] with adjacent samples in a row."""
     if planes.strides[-1] != planes.dtype.itemsize and planes.shape[-1] > 1:
-        raise ValueError("the samples of a row must lie next to each other")
+        raise ValueError("the samples of a row must be contiguous")
     view = np.zeros(1, PLANE_VIEW)
     step = planes.strides[0] // planes.dtype.itemsize if planes.ndim == 3 else 0
     view[0] = (planes.data.ptr, planes.strides[-2] // planes.dtype.itemsize, step)

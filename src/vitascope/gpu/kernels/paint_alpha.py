@@ -94,7 +94,7 @@ def paint_alpha(
             fits &= min(region.x, region.y) >= 0
             fits &= region.y + region.height <= size[0] and region.x + region.width <= size[1]
         if not fits:
-            raise ValueError(f"{part} does not lie in alphas {alpha.shape} and {frame.height}x{frame.width}")
+            raise ValueError(f"{part} is not inside alphas {alpha.shape} and {frame.height}x{frame.width}")
     if is_on_gpu(frame.planes[0]):
         _launch(frame, alpha, inside, parts, color=color)
         return

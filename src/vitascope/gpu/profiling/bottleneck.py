@@ -243,7 +243,7 @@ class BottleneckDetector:
         if unknown:
             raise ValueError(f"a role is decode, encode, transfer, gpu or cpu, not {sorted(unknown)}")
         if not 0 < gpu_idle_percent <= gpu_busy_percent <= 100 or not 0 < memory_full_share <= 1:
-            raise ValueError("thresholds are shares of the whole, and idle lies below busy")
+            raise ValueError("thresholds are shares of the whole, and idle must be below busy")
         self._roles = dict(roles or {})
         self._cores = cores or available_cores()
         self._busy = gpu_busy_percent

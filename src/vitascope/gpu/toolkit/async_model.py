@@ -304,7 +304,7 @@ def _engine(
         names = ", ".join(tensor.name for tensor in spec.inputs)
         raise EngineError(f"the engine takes {len(spec.inputs)} inputs ({names}); wrap it in a callable")
     if device not in ("auto", spec.device):
-        raise DeviceError(f"the engine computes on {spec.device}, and device={device!r} was asked for")
+        raise DeviceError(f"the engine computes on {spec.device}, but device={device!r} was requested")
     (tensor,) = spec.inputs
     rows, height, width = _pictures(tensor.shape)
     if rows is not None and batch_size > rows:

@@ -253,7 +253,7 @@ class ToolkitEngine(Closing):
     def notes(self) -> tuple[str, ...]:
         """Notes for the user: options without effect, engines rebuilt and why."""
         label, found = self._opened_as()
-        odd = f"{label} is in {found}, and computes so, though {self._asked} was asked for"
+        odd = f"{label} is in {found} and computes in it, although {self._asked} was requested"
         return (*self._notes, *([odd] * (found != self._asked)), *getattr(self._engine, "notes", ()))
 
     # --- building and loading -----------------------------------------------------------------------------------------

@@ -491,4 +491,4 @@ def _pixel_format(
                 poorer = chroma != "420" and candidate == "420"
                 note = f"{codec} stores chroma as 4:2:0; the source has 4:{chroma[1]}:{chroma[2]}"
                 return name, (note,) if poorer else ()
-    raise OutputError(f"{codec}: this FFmpeg build's encoder takes no {letter} pixel format that fits")
+    raise OutputError(f"{codec}: this FFmpeg build's encoder has no suitable {letter} pixel format")

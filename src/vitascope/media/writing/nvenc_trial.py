@@ -79,7 +79,7 @@ def examine(
             found = min(map(_psnr, frame.planes, expected, [encoding.bit_depth] * 3))
             if found < _LEAST_PSNR:
                 reason = (
-                    f"number {number}{origin} has a PSNR of {found:.0f} dB, {_LEAST_PSNR:.0f} are asked for"
+                    f"number {number}{origin} has a PSNR of {found:.0f} dB, {_LEAST_PSNR:.0f} are required"
                 )
                 return Verdict(False, f"damages pictures: {reason}")
             worst = min(worst, found)

@@ -54,10 +54,10 @@ from vitascope.models.network import (
 LONGEST_SIDE, SIDE_MULTIPLE = 512, 32
 
 _LONGEST_DECLARED_SIDE, _MOST_SAMPLES = 1 << 14, 1 << 24
-"""4096x4096, 200 MB as the network reads it, 16384 along a side; a file may declare any size."""
+"""4096x4096 pixels, which are 200 MB as network input, and 16384 along a side; a file may declare any size."""
 
 TRIAL_REGION = (1080, 1920)
-"""(height, width) of the region that a network is tried with when it is opened."""
+"""(height, width) of the region used to try a network when it is opened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class PictureInput:
         return (count, 3, *size) if self.layout == "NCHW" else (count, *size, 3)
 
     def encode(self, pictures: FloatArray) -> npt.NDArray[Any]:
-        """The pictures in the input's dtype."""
+        """Convert the pictures to the input's dtype."""
         return pictures.astype(self.dtype, copy=False)
 
 
@@ -134,10 +134,10 @@ NORMALISATIONS: Mapping[NetworkKind, Normalisation] = {
     "semantic": _IMAGENET,  # torchvision
     "yolo-seg": _AS_IT_IS,  # YOLOv8
 }
-"""The kinds' defaults: those of the best-known network of each."""
+"""Defaults for each kind: those of its best-known network."""
 
 _NORMALISING = frozenset({"Sigmoid", "HardSigmoid", "Softmax"})
-# Operators that move values about or round them, but keep 0..1 within 0..1.
+# Operators that move or round values, but keep 0..1 within 0..1.
 _VALUE_KEEPING = frozenset(
     {"Cast", "Clip", "Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
 )
@@ -156,17 +156,17 @@ def open_custom_network(
 
     Args:
         path: The ``.onnx`` file.
-        kind: What its outputs mean.
-        person_class: Index of the person's class; by ``PERSON_CLASSES`` for channels, 0 for yolo-seg when omitted.
+        kind: The meaning of its outputs.
+        person_class: Index of the person's class; when omitted, from ``PERSON_CLASSES`` for channels, 0 for yolo-seg.
         normalisation: Mean and standard deviation it was trained with; the kind's default when omitted.
-        threads: Threads inside one operator on the CPU when no ``open_engine`` is given; 0 uses every core.
+        threads: Threads inside one operator on the CPU, without ``open_engine``; 0 uses every core.
         open_engine: Opens the file; ONNX Runtime on the CPU when omitted.
 
     Returns:
         The network; the caller closes it.
 
     Raises:
-        ModelError: No such file, an input that is not one picture, or outputs that the kind does not have.
+        ModelError: No such file, an input other than one picture, or outputs that do not fit the kind.
         EngineError: The file is not an ONNX network, or uses operators that the engine lacks.
     """
     require_file(path, kind)
@@ -182,7 +182,7 @@ def require_file(path: Path, kind: NetworkKind) -> None:
     """Refuse a path that cannot be opened.
 
     Raises:
-        ModelError: An unknown kind, or no such file.
+        ModelError: The kind is unknown, or the file does not exist.
     """
     if kind not in get_args(NetworkKind):
         raise ModelError(f"{path}: unknown kind {kind!r}, expected one of {', '.join(get_args(NetworkKind))}")
@@ -196,10 +196,10 @@ def require_file(path: Path, kind: NetworkKind) -> None:
 class CustomNetwork:
     """A user's network of a declared kind, without memory; made by ``open_custom_network``.
 
-    On a GPU engine pictures may be CuPy or NumPy arrays; these are uploaded. Mattes are decoded on the CPU and are
-    NumPy arrays always.
+    With a GPU engine, pictures may be CuPy arrays, or NumPy arrays, which are uploaded. Mattes are decoded on the CPU
+    and are always NumPy arrays.
 
-    Other arguments are ``open_custom_network``'s.
+    Other arguments are those of ``open_custom_network``.
 
     Args:
         engine: The opened engine; closed with this network.
@@ -243,12 +243,12 @@ class CustomNetwork:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The kept engines that were built again, and why, one line each."""
+        """Cached engines that were rebuilt, and why, one line each."""
         return engine_notes(self._engine)
 
     @property
     def side_multiple(self) -> int | None:
-        """The multiple that suits its encoder's strides; None if the file names the size."""
+        """The multiple that suits its encoder's strides; None if the file fixes the size."""
         return SIDE_MULTIPLE if self._input.fixed_size == (None, None) else None
 
     def input_for(self, region_size: tuple[int, int]) -> NetworkInput:
@@ -258,15 +258,15 @@ class CustomNetwork:
         )
 
     def new_state(self) -> NetworkState:
-        """An empty state: nothing is remembered."""
+        """Make an empty state, since the network has no memory."""
         return StatelessState()
 
     def infer(self, images: FloatArray, state: NetworkState) -> list[MatteEstimate]:
         """Matte T frames of E eyes; see ``MattingNetwork.infer``.
 
         Raises:
-            ModelError: Pictures not prepared as ``input_for`` says, pictures on the GPU for an engine on the CPU, or
-                outputs that break what the kind promises.
+            ModelError: Pictures were not prepared by ``input_for``, are on the GPU while the engine is on the CPU, or
+                gave outputs that do not fit the kind.
             EngineError: The engine failed.
         """
         if not isinstance(state, StatelessState):
@@ -284,13 +284,13 @@ class CustomNetwork:
         return [MatteEstimate(alpha=step) for step in alpha.reshape(*images.shape[:2], *alpha.shape[1:])]
 
     def close(self) -> None:
-        """Free the engine; harmless when called again."""
+        """Free the engine; idempotent."""
         if not self._closed:
             self._engine.close()
             self._closed = True
 
     def _joined(self, images: FloatArray) -> FloatArray:
-        """The pictures of all steps and eyes as one batch, where they lie."""
+        """Join the pictures of all steps and eyes into one batch, on their device."""
         if not is_on_gpu(images):
             return join_pictures(
                 images, name=str(self._path), layout=self._input.layout, size=self._input.fixed_size
@@ -320,7 +320,7 @@ class CustomNetwork:
             raise ModelError(f"{self._path}: it does not take a {width}x{height} picture: {error}") from error
 
     def _run_interruptibly(self, picture: FloatArray) -> Outputs:
-        """Run where Ctrl-C is answered: a file may hold a loop without end, and native code hears no signal."""
+        """Run so that Ctrl-C works: a file may contain an endless loop, and native code handles no signals."""
         if not isinstance(self._engine, OnnxRuntimeEngine):
             return self._run(picture)
         with ThreadPoolExecutor(1, thread_name_prefix="vitascope-trial") as pool:
@@ -333,7 +333,7 @@ class CustomNetwork:
 
 
 def _normalised_outputs(path: Path) -> frozenset[str]:
-    """Names of the outputs whose values come out of a sigmoid or softmax, whatever moves them about afterwards."""
+    """Names of the outputs whose values come from a sigmoid or softmax, even if moved afterwards."""
     graph = onnx.load(str(path), load_external_data=False).graph
     producers = {name: node for node in graph.node for name in node.output}
     found = set()
@@ -363,18 +363,18 @@ def choose_custom_network(
 
     Args:
         path: The ``.onnx`` file.
-        options: The wishes for the GPU.
-        kind: What its outputs mean.
+        options: Options for the GPU.
+        kind: The meaning of its outputs.
         person_class: See ``open_custom_network``.
         threads: Threads of ONNX Runtime on the CPU; 0 uses every core.
         wanted: ``tensorrt``, ``onnxruntime`` (on the GPU), ``processor`` or ``auto``.
-        most_pictures: Most pictures of one call.
+        most_pictures: Maximum number of pictures in a call.
         model: The file's sha256.
-        machine: The machine that verdicts hold on.
-        cache_dir: Where verdicts are kept; None checks again each time.
+        machine: The machine that verdicts apply to.
+        cache_dir: Folder for verdicts; None checks again each time.
 
     Returns:
-        A network that takes CuPy pictures, and why its engine was taken; the caller closes it.
+        A network that takes CuPy pictures, and the reason for its engine; the caller closes it.
 
     Raises:
         ModelError: As ``open_custom_network``.

@@ -13,9 +13,9 @@ yolo-seg  [N, 4 + classes + k, anchors] and      largest sigmoid of the persons'
           [N, k, h, w]
 ========  =====================================  ============================================================
 
-A sigmoid or softmax that is already inside the graph is found there and not applied twice. Sources: YOLOv8's export
-(boxes as centre and size in input pixels, class scores in 0..1, mask coefficients last; Bolya et al.: YOLACT, 2019,
-for masks as linear combinations of prototypes).
+A sigmoid or softmax already inside the graph is detected and not applied twice. Sources: YOLOv8's export (boxes as
+centre and size in input pixels, class scores in 0..1, mask coefficients last; Bolya et al.: YOLACT, 2019, for masks
+as linear combinations of prototypes).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Outputs = Mapping[str, npt.NDArray[Any]]
 """A network's outputs by name, in the order of the file."""
 
 Decoder = Callable[[Outputs, tuple[int, int]], FloatArray]
-"""Outputs of N pictures, and the (height, width) they were computed at -> alpha, float32 [N, h, w], 0..1."""
+"""Converts outputs of N pictures, computed at a (height, width), to alpha, float32 [N, h, w], 0..1."""
 
 PERSON_CLASSES: Mapping[int, int] = {
     2: 1,  # background, person
@@ -48,7 +48,7 @@ PERSON_CLASSES: Mapping[int, int] = {
     150: 12,  # ADE20K
     171: 0,  # COCO-Stuff
 }
-"""The person's index by number of classes, for semantic networks of which the user named none."""
+"""The person's index by number of classes, for semantic networks whose person class the user did not give."""
 
 _ONE_CHANNEL = "[N, 1, h, w], [N, h, w] or [N, h, w, 1]"
 EXPECTED_OUTPUTS: Mapping[NetworkKind, str] = {
@@ -57,9 +57,9 @@ EXPECTED_OUTPUTS: Mapping[NetworkKind, str] = {
     "semantic": "[N, classes, h, w], [N, h, w, classes] or a whole-number map [N, h, w]",
     "yolo-seg": "[N, 4 + classes + k, anchors] and [N, k, h, w]",
 }
-"""The outputs that each kind has, as a refusal names them."""
+"""The outputs that each kind has, as described in error messages."""
 
-# YOLOv8's own: a person's lowest score, and the overlap from which two boxes are one person.
+# YOLOv8's own: a person's lowest score, and the overlap from which two boxes show one person.
 _MIN_SCORE, _MAX_BOX_OVERLAP = 0.25, 0.7
 _TOLERANCE = 0.01  # of a matte outside 0..1: half-precision exports overshoot a little
 
@@ -73,18 +73,18 @@ def choose_decoder(
     person_class: int | None,
     source: str,
 ) -> Decoder:
-    """The decoder of one network.
+    """Choose the decoder of a network.
 
     Args:
-        kind: What the outputs are declared to mean.
+        kind: The declared meaning of the outputs.
         trial: Outputs of one picture.
-        input_size: (height, width) of that picture as the network took it.
-        normalised: Names of the outputs that come out of a sigmoid or softmax.
-        person_class: Index of the person's class; the kind's default when None.
+        input_size: (height, width) of that picture as network input.
+        normalised: Names of the outputs that come from a sigmoid or softmax.
+        person_class: Index of the person's class; the kind's default if None.
         source: The file, for messages.
 
     Raises:
-        ModelError: The outputs are not those of the kind, or the person's class is unknown or out of range.
+        ModelError: The outputs do not fit the kind, or the person's class is unknown or out of range.
     """
     if kind == "yolo-seg":
         return _yolo_decoder(trial, person_class=person_class, source=source)
@@ -115,7 +115,7 @@ def _matte_decoder(name: str, *, last: bool, source: str) -> Decoder:
     def decode(outputs: Outputs, _: tuple[int, int]) -> FloatArray:
         alpha = _one_plane(outputs[name], last=last).astype(np.float32, copy=False)
         low, high = float(alpha.min()), float(alpha.max())
-        if not (low >= -_TOLERANCE and high <= 1 + _TOLERANCE):  # written so that NaN is refused too
+        if not (low >= -_TOLERANCE and high <= 1 + _TOLERANCE):  # in this form it also refuses NaN
             raise ModelError(
                 f"{source}: output {name!r} holds {low:.3g}..{high:.3g}, expected 0..1 for kind matte; "
                 "declare kind binary if these are logits"
@@ -138,7 +138,7 @@ def _softmax_decoder(name: str, *, last: bool, person: int, apply: bool) -> Deco
         planes = np.asarray(_channels_first(outputs[name], last=last), np.float32)
         if not apply:
             return np.asarray(np.clip(planes[:, person], 0, 1), np.float32)
-        # The largest logit is taken off every channel so that none overflows.
+        # The largest logit is subtracted from every channel so that none overflows.
         powers = np.exp(planes - planes.max(axis=1, keepdims=True))
         return np.asarray(powers[:, person] / powers.sum(axis=1), np.float32)
 
@@ -245,12 +245,12 @@ def _channels_first(output: npt.NDArray[Any], *, last: bool) -> npt.NDArray[Any]
 
 
 def _one_plane(output: npt.NDArray[Any], *, last: bool) -> npt.NDArray[Any]:
-    """[N, h, w] of an output with one channel."""
+    """Reduce an output with one channel to [N, h, w]."""
     return output if output.ndim == 3 else _channels_first(output, last=last)[:, 0]
 
 
 def _sigmoid(logits: FloatArray) -> FloatArray:
-    # exp of a large positive number overflows; of logits below -80 the sigmoid is 0 in float32 anyway.
+    # exp of a large positive number overflows; for logits below -80 the sigmoid is 0 in float32 anyway.
     return np.asarray(1 / (1 + np.exp(-np.clip(logits, -80, 80))), np.float32)
 
 

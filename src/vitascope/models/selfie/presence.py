@@ -1,32 +1,33 @@
-"""Is anybody there? The gate that keeps an empty frame empty.
+"""Decides whether anybody is in a picture: the gate that keeps an empty frame empty.
 
-A selfie network was trained on pictures that hold a person, so it finds one in a flower, a retina scan or a wall.
-How sure it looks is a poor witness. The gate therefore takes a *second look*, as a person would: it cuts out what
-the matte claims, enlarges and brightens it, and shows that to both selfie networks, twice: once with some
-surroundings, once from closer and mirrored (``views``). Before anybody is confirmed, and whenever that
-leaves a doubt, a person detector gives a *second opinion* of the same two views (``PersonFeatures``). Both are weighed
-by ``PresenceClassifier``; ``docs/networks.md`` says how well, ``benchmarks/fit_selfie_gate.py`` how it was fitted.
+A selfie network was trained on pictures of people, so it finds one in a flower, a retina scan or a wall, and its
+certainty says little. The gate therefore takes a *second look*: it cuts out the area claimed by the matte, enlarges
+and brightens it, and gives it to both selfie networks twice: once with some surroundings, once closer and mirrored
+(``views``). Before anybody is confirmed, and in case of doubt, a person detector gives a *second opinion* on the same
+two views (``PersonFeatures``). ``PresenceClassifier`` weighs both; ``docs/networks.md`` shows its accuracy,
+``benchmarks/fit_selfie_gate.py`` how it was fitted.
 
 A second look costs two runs of each selfie network, so a stream takes few: on its first frame, when the matte jumps,
-and then every ``CONFIRMED_INTERVALS`` frames while somebody is there, every ``DOUBTFUL_INTERVALS`` while not; the same
-answer again doubles the time to the next look. In between the verdict holds.
+and then every ``CONFIRMED_INTERVALS`` frames while somebody is there, or every ``DOUBTFUL_INTERVALS`` otherwise; each
+repeated answer doubles the interval. In between the verdict stays.
 
-An empty video offers a phantom many looks, and one that succeeds by chance would show it for seconds. Scores are
-therefore averaged over looks, an earlier "nobody" (down to ``DOUBT_FLOOR``) included: a clear person is shown at once,
-a doubtful one after a second look ``MIN_INTERVAL`` frames later agrees. Until the average is above ``SETTLED_SCORE``,
-looks go on every ``UNSETTLED_INTERVALS`` frames, and the person is lost at ``UNSETTLED_LOST_SCORE``; from then on only
-at ``LOST_SCORE``. The matte fades over ``FADE_FRAMES``, so nothing flickers.
+In an empty video a phantom gets many looks, and one success by chance would show it for seconds. Scores are therefore
+averaged over looks, including an earlier "nobody" (limited to ``DOUBT_FLOOR``): a clear person is shown at once, a
+doubtful one only when a second look ``MIN_INTERVAL`` frames later agrees. Until the average exceeds
+``SETTLED_SCORE``, looks continue every ``UNSETTLED_INTERVALS`` frames, and the person is lost at
+``UNSETTLED_LOST_SCORE``; after that only at ``LOST_SCORE``. The matte fades over ``FADE_FRAMES``, so nothing
+flickers.
 
-A claim is weighed in two steps, because the second opinion costs four times as much as all the rest::
+A claim is judged in two steps, because the second opinion costs four times as much as all the rest::
 
     quick score = weights . evidence                                           a logistic regression
     score       = bias[shape of frame] + small network(evidence, features)     one hidden layer
 
-Where the quick score is below ``surely_not`` nobody is there, and who was confirmed before and scores above ``surely``
-is there still. In between, and before anybody is confirmed, the features are computed, and the slow judge decides:
-above 0 is a person. The numbers are fitted by ``benchmarks/fit_selfie_gate.py`` and lie in ``data/presence_gate.npz``.
+If the quick score is below ``surely_not``, nobody is there; a person confirmed before is still there if it is above
+``surely``. In between, and before anybody is confirmed, the features are computed and the slow judge decides: above 0
+is a person. The parameters are fitted by ``benchmarks/fit_selfie_gate.py`` and stored in ``data/presence_gate.npz``.
 
-The evidence of a claim is what both selfie networks say of two closer views of it.
+The evidence of a claim is what both selfie networks find in two closer views of it.
 
     of each view    both networks' summaries (32 numbers each: the globally averaged bottleneck that a decoder uses
                     to decide what matters); the general network's certainty and extent
@@ -34,7 +35,7 @@ The evidence of a claim is what both selfie networks say of two closer views of 
 
     certainty = pixels above .95 / pixels above .05       extent = sqrt(fraction of pixels above .5)
 
-What touches the border is more likely a person partly seen, what is small and unsure more likely nobody.
+A claim touching the border is more likely a partly visible person; a small, uncertain one is more likely nobody.
 """
 
 from __future__ import annotations
@@ -53,35 +54,36 @@ from vitascope.gpu.engines.onnx_runtime import OnnxRuntimeEngine
 from vitascope.models.network import FloatArray
 
 AskOpinion = Callable[[Sequence[FloatArray]], FloatArray]
-"""Gives the features, float32 [2304], of a candidate's views, float32 [256, 256, 3] each, RGB 0..1."""
+"""Computes the features, float32 [2304], of a candidate's views, float32 [256, 256, 3] each, RGB 0..1."""
 
 LOST_SCORE = -1.1
-"""A person who was settled stays so down to this score."""
+"""A settled person is lost below this score."""
 SETTLED_SCORE = 1.5
-"""Above it a confirmed person is settled: few further looks, and a doubtful one ends nothing."""
+"""Above this score a confirmed person is settled: there are few further looks, and a doubtful one changes nothing."""
 UNSETTLED_LOST_SCORE = -0.5
-"""Who is not settled yet stays so down to this score."""
+"""A person who is not settled yet is lost below this score."""
 DOUBT_FLOOR = -1.0
-"""Nobody's score counts down to this when somebody seems to come: a clear person needs no second look."""
+"""Lower limit of the score counted for "nobody" when somebody seems to appear, so that a clear person needs no second
+look."""
 
 MIN_AREA = 0.001
 """Share of the frame with alpha above 0.5 below which a matte is a speck, and is not examined for a person."""
 CONFIRMED_INTERVALS = 48, 96
 DOUBTFUL_INTERVALS = 8, 32
 UNSETTLED_INTERVALS = 4, 32
-"""Frames between two looks, at first and at most: while a person is settled, while nobody is there, and in between."""
+"""Frames between two looks, initial and maximum: while a person is settled, while nobody is there, and in between."""
 MIN_INTERVAL = 3
-"""Frames between two looks at the very least."""
+"""Minimum number of frames between two looks."""
 PATIENCE_FRAMES = 12
-"""Frames that a confirmed person may vanish for (an occlusion, a missed frame) before the verdict lapses."""
+"""Frames for which a confirmed person may vanish (an occlusion, a missed frame) before the verdict expires."""
 FADE_FRAMES = 4
 CONTINUOUS_OVERLAP = 0.5
-"""Overlap of two thumbnails of the matte above which it moved, and did not jump."""
+"""Overlap of two thumbnails of the matte above which it moved without jumping."""
 
 _THUMBNAIL = (32, 32)
 MOST_APART = 0.05
-"""Mean difference of color, by row, of what two mattes hold, up to which it is one thing: of three videos, two eyes of
-one person were 0.001 apart, and different people 0.23 and more."""
+"""Maximum mean difference of colour, by row, at which two mattes show one thing: in three videos, two eyes' views of
+one person differed by 0.001, different people by 0.23 or more."""
 
 PRESENCE_RULES: Final = (
     "eyes that show one thing decide together",
@@ -89,7 +91,7 @@ PRESENCE_RULES: Final = (
     (CONFIRMED_INTERVALS, DOUBTFUL_INTERVALS, UNSETTLED_INTERVALS, MIN_INTERVAL),
     (PATIENCE_FRAMES, FADE_FRAMES, _THUMBNAIL, MOST_APART),
 )
-"""What decides who is there, beside the classifier: mattes that other rules made are not used again."""
+"""The rules that decide about presence, apart from the classifier: mattes made by other rules are not used again."""
 
 
 @dataclass(slots=True)
@@ -98,21 +100,21 @@ class _EyeMemory:
 
     present: bool = False
     settled: bool = False
-    """True once the average of the looks left no doubt; until the person is lost."""
+    """True once the average of the looks left no doubt, until the person is lost."""
     looked: bool = False
-    """True from the first look on: ``score`` means something."""
+    """True from the first look on, when ``score`` has a meaning."""
     openness: float = 0.0
     score: float = 0.0
     fresh: bool = True
-    """True until the first frame was judged; it opens or closes without a fade."""
+    """True until the first frame was judged, which opens or closes without fading."""
     frames_since_look: int = 1_000_000
     interval: int = 0
     """Frames until the next look, if nothing jumps."""
     frames_without_matte: int = 0
     claim: FloatArray | None = None
-    """float32 [5]: what the evidence said of the claim when the person was confirmed."""
+    """float32 [5]: the claim's part of the evidence when the person was confirmed."""
     thumbnail: FloatArray | None = None
-    """float32 [32, 32]: the matte of the previous frame while present, of the last look while not."""
+    """float32 [32, 32]: the matte of the previous frame if present, otherwise of the last look."""
 
     def fade(self) -> float:
         """Move the openness one frame towards the verdict, and return it."""
@@ -124,27 +126,27 @@ class _EyeMemory:
 
 
 class PresenceGate:
-    """One stream's gate.
+    """The gate of one stream.
 
-    Both eyes of a stereo picture see the same people, so that nobody is cut out for one eye alone: where only one eye's
-    claim is confirmed, and the other's is of the same thing and below ``LOST_SCORE``, both looks count as looks at one
-    person, and their mean decides for both. Otherwise, as of what lies ahead and behind in 360 degrees, the other claim
-    needs only ``LOST_SCORE``.
+    Both eyes of a stereo picture see the same people, so nobody is cut out for one eye alone: if only one eye's claim
+    is confirmed, and the other's shows the same thing but scores below ``LOST_SCORE``, both looks count as looks at
+    one person, and their mean decides for both. Otherwise, as for the areas ahead and behind in 360 degrees, the
+    other claim needs only ``LOST_SCORE``.
 
     Args:
-        classifier: Judges second looks; the shipped one when None.
+        classifier: Judges second looks; the shipped one if None.
     """
 
     def __init__(self, classifier: PresenceClassifier | None = None) -> None:
         self._classifier = shipped_classifier() if classifier is None else classifier
         self._eyes: list[_EyeMemory] = []
         self.look_count = 0
-        """Second looks taken so far: what the gate cost."""
+        """Number of second looks so far, as a measure of the gate's cost."""
         self.opinion_count = 0
-        """The number of them that asked the person detector."""
+        """Number of those that used the person detector."""
 
     def reset(self) -> None:
-        """Forget everybody: the next frame is judged again and shown without a fade."""
+        """Forget everybody: the next frame is judged again and shown without fading."""
         self._eyes = []
 
     def apply(
@@ -160,10 +162,10 @@ class PresenceGate:
 
         Args:
             alpha: float32 [E, h, w], 0..1.
-            pictures: float32 [E, h, w, 3], RGB 0..1: what the network saw.
-            look_again: Shows one enlarged picture to both networks.
-            ask_opinion: Shows a candidate's views to the person detector.
-            claimant: The network that the frame's shape asks for.
+            pictures: float32 [E, h, w, 3], RGB 0..1: the network's input.
+            look_again: Gives one enlarged picture to both networks.
+            ask_opinion: Gives a candidate's views to the person detector.
+            claimant: The network chosen by the frame's shape.
 
         Returns:
             float32 [E, h, w]: ``alpha`` times each eye's openness; a new array.
@@ -185,10 +187,11 @@ class PresenceGate:
         return alpha * np.array(openness, np.float32)[:, None, None]
 
     def _decide_together(self, alpha: FloatArray, pictures: FloatArray) -> None:
-        """Settle what the eyes disagree about."""
+        """Settle disagreements between the eyes."""
         seeing = [eye for eye in self._eyes if eye.frames_without_matte == 0]
         if len(seeing) == len(self._eyes) and _are_of_one_thing(alpha, pictures):
-            # Who was shown stays down to a lower score than who comes, as for one eye: steady looks, steady verdict.
+            # As for one eye, a person already shown is lost only at a lower score, so that steady looks give a steady
+            # verdict.
             least = 0.0
             if any(eye.settled for eye in seeing):
                 least = LOST_SCORE
@@ -215,7 +218,7 @@ class PresenceGate:
         if np.count_nonzero(alpha > 0.5) < MIN_AREA * alpha.size:
             eye.frames_without_matte += 1
             if eye.frames_without_matte > PATIENCE_FRAMES:
-                eye.score = min(eye.score, 0.0)  # who was there speaks for nobody who comes later
+                eye.score = min(eye.score, 0.0)  # an earlier person must not speak for a later one
                 eye.present, eye.settled, eye.thumbnail = False, False, None
             return
         eye.frames_without_matte = 0
@@ -245,7 +248,7 @@ class PresenceGate:
         self.look_count += 1
         found = evidence(alpha, [look_again(view) for view in shown])
         if eye.present and eye.claim is not None:
-            found[CLAIM] = eye.claim  # its matte may crumble; whether somebody is there, the looks tell
+            found[CLAIM] = eye.claim  # its matte may crumble; the looks decide about presence
         else:
             eye.claim = found[CLAIM]
         score = self._classifier.score(found, features, claimant=claimant, confirmed=eye.present)
@@ -273,7 +276,7 @@ def _thumbnail(alpha: FloatArray) -> FloatArray:
 
 
 def _are_of_one_thing(alpha: FloatArray, pictures: FloatArray) -> bool:
-    """True when the eyes' mattes are in one place, and hold the same colors in every row: disparity is along rows.
+    """True if the eyes' mattes are in one place, with the same colours in every row, since disparity is along rows.
 
     Args:
         alpha: float32 [E, h, w], 0..1.
@@ -302,10 +305,10 @@ def _rows_of(matte: FloatArray, picture: FloatArray) -> tuple[FloatArray, FloatA
 
 
 Claimant = Literal["general", "landscape"]
-"""The network whose matte claims somebody; of a frame, the one that its shape asks for."""
+"""The network whose matte claims somebody; chosen by the frame's shape."""
 
 LOOK_SIZE = 256
-"""Side of the square picture that the second look is taken at: the general network's input."""
+"""Side of the second look's square picture: the general network's input size."""
 
 EVIDENCE = {
     "general_summary": 32,
@@ -318,12 +321,12 @@ EVIDENCE = {
     "claim_at_top": 1,
     "claim_at_sides": 1,
 }
-"""The parts of the evidence, in order, and how many numbers each is."""
+"""The parts of the evidence in order, with the count of numbers in each."""
 EVIDENCE_SIZE = sum(EVIDENCE.values())
 CLAIM = slice(-5, None)
-"""The measurements of the claim itself in the evidence."""
+"""The claim's own measurements in the evidence."""
 
-# The 90th percentile of brightness that a look is lifted to, and the most lift: beyond it noise is lifted.
+# Target for the 90th percentile of a look's brightness, and the maximum gain, beyond which noise is amplified.
 _BRIGHT, _MAX_LIFT = 0.8, 6.0
 _BOX_MARGIN, _CLOSE_MARGIN = 1.5, 1.1
 _MIN_BOX_SIDE = 24
@@ -343,15 +346,15 @@ class Look:
 
 
 LookAgain = Callable[[FloatArray], Look]
-"""Shows one picture, float32 [256, 256, 3], RGB 0..1, to both networks."""
+"""Gives one picture, float32 [256, 256, 3], RGB 0..1, to both networks."""
 
 
 def candidate_box(alpha: FloatArray, *, margin: float = _BOX_MARGIN) -> tuple[slice, slice] | None:
-    """Find where the matte claims somebody: the box of 96 % of its mass on each axis, with a margin, inside the frame.
+    """Find the area claimed by the matte: a box with 96 % of its mass on each axis, and a margin, inside the frame.
 
     Args:
         alpha: float32 [h, w], 0..1.
-        margin: Side of the square that is cut out / longest side of that box.
+        margin: Side of the square that is cut out, divided by the longest side of that box.
 
     Returns:
         (rows, columns), or None if no pixel is above 0.3.
@@ -374,7 +377,7 @@ def candidate_box(alpha: FloatArray, *, margin: float = _BOX_MARGIN) -> tuple[sl
 
 
 def enlarged(picture: FloatArray, box: tuple[slice, slice]) -> FloatArray:
-    """The second look's picture: the box at 256 x 256, and a dark one lifted so that its bright parts are bright.
+    """Make the second look's picture: the box at 256 x 256, brightened if dark.
 
     Args:
         picture: float32 [h, w, 3], RGB 0..1.
@@ -386,14 +389,14 @@ def enlarged(picture: FloatArray, box: tuple[slice, slice]) -> FloatArray:
 
 
 def views(picture: FloatArray, alpha: FloatArray) -> list[FloatArray]:
-    """The two pictures of a second look: with some surroundings, and from closer and mirrored.
+    """Make the two pictures of a second look: with some surroundings, and closer and mirrored.
 
     Args:
         picture: float32 [h, w, 3], RGB 0..1.
         alpha: float32 [h, w], 0..1.
 
     Returns:
-        Two of float32 [256, 256, 3], RGB 0..1; none where ``candidate_box`` finds nothing.
+        Two of float32 [256, 256, 3], RGB 0..1; none if ``candidate_box`` finds nothing.
     """
     box, close = candidate_box(alpha), candidate_box(alpha, margin=_CLOSE_MARGIN)
     if box is None or close is None:
@@ -424,14 +427,14 @@ def evidence(alpha: FloatArray, looks: Sequence[Look]) -> FloatArray:
 
 
 def certainty_and_extent(alpha: FloatArray) -> tuple[float, float]:
-    """Measure how sure a matte, float32 [h, w], 0..1, is of its claim, and how much it claims; both 0..1."""
+    """Measure a matte's certainty and extent, 0..1 each; float32 [h, w], 0..1."""
     floor = 3e-4 * alpha.size  # a few pixels prove nothing
     certain, possible = np.count_nonzero(alpha > 0.95), np.count_nonzero(alpha > 0.05)
     return certain / (possible + floor), float(np.sqrt(np.count_nonzero(alpha > 0.5) / alpha.size))
 
 
 def overlap(one: FloatArray, other: FloatArray) -> float:
-    """Intersection over union of two mattes of one shape, 0..1; a few pixels' worth counts as none."""
+    """Intersection over union of two mattes of one shape, 0..1; a few pixels count as none."""
     floor = 3e-4 * one.size
     return float(np.minimum(one, other).sum() / (np.maximum(one, other).sum() + floor))
 
@@ -439,9 +442,10 @@ def overlap(one: FloatArray, other: FloatArray) -> float:
 GATE_PATH = Path(__file__).parents[1] / "data" / "presence_gate.npz"
 CLAIMANTS: tuple[Claimant, ...] = ("general", "landscape")
 SURE_SCORE = 4.0
-"""Scores end here on both sides: no single look counts for more, and what the quick score settles counts as much."""
+"""Limit of scores on both sides, so that no single look counts for more, and the quick score's decisions count as
+much."""
 INPUT_LIMIT = 5.0
-"""Inputs of the small network end here, in standard deviations: what is stranger than that is not more telling."""
+"""Limit of the small network's inputs, in standard deviations: stranger values are not more telling."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -451,9 +455,9 @@ class QuickJudge:
     weights: FloatArray
     """float32 [71], in the order of ``EVIDENCE``."""
     surely_not: Mapping[Claimant, float]
-    """For a claim of each network: below it nobody is there."""
+    """For a claim of each network, the score below which nobody is there."""
     surely: Mapping[Claimant, float]
-    """Above it a person who was confirmed before is there still."""
+    """For each, the score above which a person confirmed before is still there."""
 
     def score(self, found: FloatArray) -> float:
         """Log-odds of a person, up to a constant.
@@ -471,7 +475,7 @@ class SlowJudge:
     centre: FloatArray
     """float32 [71 + 2304]: subtracted from evidence and features."""
     scale: FloatArray
-    """float32 [71 + 2304]: what the rest is multiplied by."""
+    """float32 [71 + 2304]: multiplied with the difference."""
     hidden: FloatArray
     """float32 [H, 71 + 2304]."""
     hidden_bias: FloatArray
@@ -479,7 +483,7 @@ class SlowJudge:
     output: FloatArray
     """float32 [H]."""
     bias: Mapping[Claimant, float]
-    """For a claim of each network; such that 0 decides."""
+    """For a claim of each network, chosen so that 0 decides."""
 
     def score(self, found: FloatArray, features: FloatArray, *, claimant: Claimant) -> float:
         """Log-odds of a person, shifted so that 0 decides.
@@ -510,13 +514,13 @@ class PresenceClassifier:
         claimant: Claimant,
         confirmed: bool,
     ) -> float:
-        """Score how much speaks for a person, -4..4; 0 decides.
+        """Score the evidence for a person, -4..4; 0 decides.
 
         Args:
             found: float32 [71], from ``evidence``.
-            ask_features: Gives float32 [2304] of the same views; called at most once, and only where it matters.
+            ask_features: Returns float32 [2304] of the same views; called at most once, and only if it matters.
             claimant: The network whose matte is in question.
-            confirmed: Somebody was there at the last look.
+            confirmed: True if somebody was there at the last look.
         """
         quick = self.quick.score(found)
         if quick < self.quick.surely_not[claimant]:
@@ -564,13 +568,13 @@ class PersonFeatures:
     """The second opinion of the presence gate: features of a person detector.
 
     The trunk of MediaPipe's pose detector (BlazePose), cut before its heads: 1152 feature maps of 7 x 7, each reduced
-    to its mean and its maximum. The heads would find whole people with faces; the features also tell a torso, a back
-    or legs from a lamp, a tower or a dog, which the selfie networks cannot. 2.1 MB in the wheel, about 10 ms a picture
-    on one core. It is opened when it is first asked: on most streams that is once, on empty ones never. Source:
-    MediaPipe, Apache-2.0; provenance lies in ``data/NOTICE``.
+    to its mean and its maximum. The heads would find whole people with faces; the features also distinguish a torso,
+    a back or legs from a lamp, a tower or a dog, which the selfie networks cannot. 2.1 MB in the wheel, about 10 ms
+    per picture on one core. It is opened on first use: once in most streams, never in empty ones. Source: MediaPipe,
+    Apache-2.0; provenance in ``data/NOTICE``.
 
     Args:
-        path: The network; the one that ships when None.
+        path: The network; the shipped one if None.
         threads: Threads inside one operator; 0 uses every core.
     """
 
@@ -586,10 +590,10 @@ class PersonFeatures:
             views: float32 [h, w, 3] each, RGB 0..1; at least one.
 
         Returns:
-            float32 [2304]; 0..6, as the trunk ends in a clipped rectifier.
+            float32 [2304]; 0..6, since the trunk ends in a clipped rectifier.
 
         Raises:
-            ModelError: It was closed.
+            ModelError: It has been closed.
             EngineError: The engine cannot load the network.
         """
         if self._closed:
@@ -604,7 +608,7 @@ class PersonFeatures:
         return np.asarray(features.mean(axis=0), np.float32)
 
     def close(self) -> None:
-        """Free the engine; harmless when called again."""
+        """Free the engine; idempotent."""
         self._closed = True
         if self._engine is not None:
             self._engine.close()

@@ -1,9 +1,9 @@
-"""MediaPipe's selfie segmentation: 0.44 MB, in the wheel, and the only network that needs no fetching.
+"""MediaPipe's selfie segmentation: 0.44 MB, in the wheel, and the only network that need not be fetched.
 
-Two networks of one family take RGB in 0..1, stretched to 256 x 256 (general) or 256 x 144 (landscape), and give one
-matte of the same size. Their graphs as converted have a batch of one written into them; it is freed in memory when
-they are loaded, so that all eyes and frames of a call run at once. Source: MediaPipe Selfie Segmentation, model card
-of 2021, Apache-2.0; provenance lies in ``data/NOTICE``.
+Two networks of one family take RGB in 0..1, stretched to 256 x 256 (general) or 256 x 144 (landscape), and return one
+matte of the same size. Their converted graphs have a fixed batch of one, which is made variable in memory when they
+are loaded, so that all eyes and frames of a call run at once. Source: MediaPipe Selfie Segmentation, model card of
+2021, Apache-2.0; provenance in ``data/NOTICE``.
 """
 
 from __future__ import annotations
@@ -35,42 +35,43 @@ from vitascope.models.selfie.presence import (
 )
 
 INTERVAL, MIN_INTERVAL = 48, 3
-"""Frames between two comparisons: while the matte is steady, and at the very least."""
+"""Frames between two comparisons: while the matte is steady, and the minimum."""
 CLAIMED, NEAR = 0.001, 0.15
-"""Parts of the frame above .5: below the first nobody is asked, from the second on the general network may speak."""
+"""Shares of the frame above 0.5: below the first, nothing is compared; from the second on, the general network may be
+chosen."""
 STICKINESS = 0.05
-"""By so much surer the other one must be to take over from a general network that is asked already."""
+"""Advantage in certainty that the other network needs to replace a general network in use."""
 CONTINUOUS_OVERLAP = 0.5
 _THUMBNAIL = (32, 32)
 
 
 class WideFrameChoice:
-    """Chooses between the selfie network that is made for wide frames and the general one.
+    """Chooses between the selfie network for wide frames and the general one.
 
-    The landscape network draws whole bodies better, and loses people who are near the camera without a visible head;
-    the general network, shown the frame stretched, keeps them. The surer of the two is mostly the better one
-    (``docs/networks.md`` has the figures). Both are asked on a stream's first claim, when the matte jumps, and every
-    ``INTERVAL`` frames; in between the one that was surer is asked alone. All eyes of a stream have the same network.
+    The landscape network draws whole bodies better, but loses people near the camera without a visible head; the
+    general network, given the stretched frame, keeps them. The more certain of the two is usually the better one
+    (``docs/networks.md`` has the figures). Both run on a stream's first claim, when the matte jumps, and every
+    ``INTERVAL`` frames; in between only the more certain one runs. All eyes of a stream use the same network.
     """
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Back to the landscape network; both are asked at the next claim."""
+        """Return to the landscape network; both are compared at the next claim."""
         self.claimant: Claimant = "landscape"
         self._frames_since = 1_000_000
         self._thumbnail: FloatArray | None = None
 
     def is_due(self, alpha: FloatArray) -> bool:
-        """True when this time step is one to compare at; to be called once for each.
+        """True if this time step is one to compare at; call it once for each.
 
         Args:
-            alpha: float32 [E, h, w], 0..1: the mattes of the network that is asked.
+            alpha: float32 [E, h, w], 0..1: the mattes of the network in use.
         """
         self._frames_since += 1
         if self._frames_since < INTERVAL and self._frames_since % MIN_INTERVAL:
-            return False  # looking for jumps at every third frame is enough, and costs a third
+            return False  # checking every third frame for jumps is enough, at a third of the cost
         if np.count_nonzero(alpha > 0.5) < CLAIMED * alpha.size:
             return False
         thumbnail = np.stack([cv2.resize(eye, _THUMBNAIL, interpolation=cv2.INTER_AREA) for eye in alpha])
@@ -79,7 +80,7 @@ class WideFrameChoice:
         return self._frames_since >= (MIN_INTERVAL if jumped else INTERVAL)
 
     def compare(self, landscape: FloatArray, general: FloatArray) -> None:
-        """Compare both networks' mattes of one time step, float32 [E, h, w], 0..1, and go on with the surer one."""
+        """Compare both networks' mattes of a time step, float32 [E, h, w], 0..1; the more certain network continues."""
         self._frames_since = 0
         sure, surer = (np.mean([certainty_and_extent(eye)[0] for eye in m]) for m in (landscape, general))
         margin = STICKINESS if self.claimant == "general" else 0.0
@@ -90,10 +91,10 @@ class WideFrameChoice:
 SelfieChoice = Literal["aspect", "general", "landscape"]
 
 LANDSCAPE_ASPECT = 1.5
-"""Width / height from which the landscape network is used. Midway (as ratios) between 4:3, where the general network
+"""Width / height from which the landscape network is used: the geometric mean of 4:3, where the general network
 stretches less, and 16:9, for which the landscape network was made."""
 
-# The bottleneck after global averaging: what the decoder's gate decides from, [N, 32, 1, 1].
+# The bottleneck after global averaging, from which the decoder's gate decides, [N, 32, 1, 1].
 _SUMMARY = "GlobalAveragePool_85_0"
 
 
@@ -111,9 +112,9 @@ class SelfieState:
 
 
 class SelfieNetwork:
-    """Both selfie networks behind one port; which one runs follows from the region's aspect.
+    """Both selfie networks behind one interface; the region's aspect determines which one runs.
 
-    A gated wide stream may change over to the general network while that is the surer one (see
+    A gated wide stream may switch to the general network while that is more certain (see
     ``vitascope.models.selfie.selfie``).
 
     Args:
@@ -124,8 +125,8 @@ class SelfieNetwork:
         choice: ``aspect``, or one network for every region.
 
     Raises:
-        ModelError: A file that is not the selfie network it should be.
-        EngineError: A file that the engine cannot open.
+        ModelError: A file is not the expected selfie network.
+        EngineError: The engine cannot open a file.
     """
 
     recurrent = False
@@ -152,7 +153,7 @@ class SelfieNetwork:
 
     @property
     def name(self) -> str:
-        """``selfie``, or ``selfie-landscape`` when that one was chosen for every region."""
+        """``selfie``, or ``selfie-landscape`` if that one was chosen for every region."""
         return "selfie-landscape" if self._choice == "landscape" else "selfie"
 
     @property
@@ -161,7 +162,7 @@ class SelfieNetwork:
         return self._general.engine_name
 
     def input_for(self, region_size: tuple[int, int]) -> NetworkInput:
-        """256 x 256 or 256 x 144, whichever is nearer to the region's shape; RGB 0..1 as it is."""
+        """256 x 256 or 256 x 144, whichever is nearer to the region's shape; RGB 0..1 unchanged."""
         height, width = region_size
         landscape = self._choice == "landscape" or (
             self._choice == "aspect" and width >= LANDSCAPE_ASPECT * height
@@ -169,15 +170,15 @@ class SelfieNetwork:
         return NetworkInput(size=(self._landscape if landscape else self._general).size, layout="NHWC")
 
     def new_state(self) -> NetworkState:
-        """The stream's gate and choice of network, or an empty state without gating."""
+        """Make the stream's gate and choice of network, or an empty state without gating."""
         return SelfieState() if self._gate else StatelessState()
 
     def infer(self, images: FloatArray, state: NetworkState) -> list[MatteEstimate]:
         """Matte T frames of E eyes; see ``MattingNetwork.infer``.
 
         Args:
-            images: float32 [T, E, 256, 256, 3] or [T, E, 144, 256, 3], RGB 0..1; the size says which network.
-            state: From ``new_state`` of this network.
+            images: float32 [T, E, 256, 256, 3] or [T, E, 144, 256, 3], RGB 0..1; the size selects the network.
+            state: A state from this network's ``new_state``.
         """
         claimant: Claimant = "landscape" if images.ndim == 5 and images.shape[2] == 144 else "general"
         engine = self._landscape if claimant == "landscape" else self._general
@@ -208,7 +209,7 @@ class SelfieNetwork:
         return estimates
 
     def _mattes(self, images: FloatArray, claimant: Claimant) -> FloatArray:
-        """float32 [T, E, h, w, 3] -> [T, E, h, w]; wide pictures are stretched for the general network."""
+        """Convert float32 [T, E, h, w, 3] to mattes [T, E, h, w]; the general network gets wide pictures stretched."""
         pictures = images.reshape(-1, *images.shape[2:])
         size = images.shape[2:4]
         if claimant == "landscape" or size == self._general.size:
@@ -222,7 +223,7 @@ class SelfieNetwork:
         return np.stack(shrunk).astype(np.float32).reshape(images.shape[:4])
 
     def look_again(self, picture: FloatArray) -> Look:
-        """Show one picture, float32 [256, 256, 3], RGB 0..1, to both networks; only with ``gate``."""
+        """Give one picture, float32 [256, 256, 3], RGB 0..1, to both networks; only with ``gate``."""
         height, width = self._landscape.size
         flattened = np.asarray(cv2.resize(picture, (width, height), interpolation=cv2.INTER_AREA), np.float32)
         alpha, general_summary = self._general.opinion(picture)
@@ -230,14 +231,14 @@ class SelfieNetwork:
         return Look(alpha=alpha, general_summary=general_summary, landscape_summary=landscape_summary)
 
     def close(self) -> None:
-        """Free both engines; harmless when called again."""
+        """Free both engines; idempotent."""
         self._general.close()
         self._landscape.close()
         self._features.close()
 
 
 class _SelfieEngine:
-    """One selfie network with a free batch, and its summary as a second output when asked."""
+    """One selfie network with a variable batch, and its summary as a second output if requested."""
 
     def __init__(self, path: Path, *, size: tuple[int, int], threads: int, with_summary: bool) -> None:
         self.size = size
@@ -250,7 +251,7 @@ class _SelfieEngine:
         return self._opened().name
 
     def mattes(self, pictures: FloatArray) -> FloatArray:
-        """float32 [N, h, w, 3] -> [N, h, w]."""
+        """Convert pictures, float32 [N, h, w, 3], to mattes [N, h, w]."""
         outputs = self._opened().run({self._input: pictures}, [self._output])
         return np.asarray(outputs[self._output][..., 0], np.float32)
 
@@ -271,10 +272,10 @@ class _SelfieEngine:
 
 
 def _load(path: Path, *, size: tuple[int, int], with_summary: bool) -> tuple[bytes, str, str]:
-    """The network with a free batch, serialised, and its input's and output's names.
+    """Load the network with a variable batch, serialised, and the names of its input and output.
 
-    Nothing in these graphs depends on the batch but the three upsamplings, which name their result's whole shape;
-    each doubles height and width, so it can say that instead.
+    In these graphs only the three upsamplings depend on the batch, since they contain their result's whole shape;
+    each doubles height and width, so it can be expressed as a factor instead.
     """
     try:
         model = onnx.load(str(path))

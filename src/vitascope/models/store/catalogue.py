@@ -1,7 +1,7 @@
 """The networks that Vitascope knows by name: purpose, licence and sources.
 
 The list itself is ``catalogue.yaml``, beside this file. An entry names one exact file by its sha256; its sources are
-places where that file can be had, tried in order; ``FetchError`` is how one of them fails.
+places that offer the file, tried in order; ``FetchError`` reports that one of them failed.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from vitascope.errors import ModelError
 
 Progress = Callable[[int, int], None]
-"""Called with the bytes here so far and the bytes in all."""
+"""Called with the bytes received so far and the total."""
 
 STALL_SECONDS = 30.0
-"""The time that a server may keep silent before the connection is given up."""
+"""How long a server may stay silent before the connection is abandoned."""
 
 
 class FetchError(Exception):
-    """One source could not give the file; the store tries the next, and never lets this error out.
+    """One source could not provide the file; the store tries the next one, and never lets this error escape.
 
     Attributes:
-        resumable: The connection broke on the way, so that asking for the rest may help.
+        resumable: The connection broke during the transfer, so requesting the rest may help.
     """
 
     def __init__(self, reason: str, *, resumable: bool = False) -> None:
@@ -52,13 +52,14 @@ class InputKind(StrEnum):
     IMAGE = "image"
     """One RGB picture at a time, float32 ``[1, H, W, 3]`` in 0..1; no memory."""
     RECURRENT_VIDEO = "recurrent-video"
-    """RGB pictures in order, float32 ``[B, 3, H, W]`` in 0..1, and the recurrent state of the picture before."""
+    """RGB pictures in order, float32 ``[B, 3, H, W]`` in 0..1, and the recurrent state from the previous picture."""
     DETECTOR = "detector"
     """One RGB picture at a time, float32 ``[1, 3, H, W]`` in 0..255, sides multiples of 32."""
     SALIENCY = "saliency"
-    """One RGB picture at a time, float32 ``[1, 3, 1024, 1024]`` in -0.5..0.5; what stands out of it."""
+    """One RGB picture at a time, float32 ``[1, 3, 1024, 1024]`` in -0.5..0.5; the network finds what stands out in
+    it."""
     FACES = "faces"
-    """Upright faces, float32 ``[N, 3, 150, 150]`` less the mean colour, in -0.5..0.6."""
+    """Upright faces, float32 ``[N, 3, 150, 150]``, with the mean colour subtracted, in -0.5..0.6."""
     TASK_BUNDLE = "task-bundle"
     """A MediaPipe ``.task`` archive, run by MediaPipe itself."""
 
@@ -73,18 +74,18 @@ def is_loopback_host(host: str | None) -> bool:
 
 
 class _Frozen(BaseModel):
-    """Immutable; an unknown key is an error."""
+    """An immutable model that refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class BundledSource(_Frozen):
-    """The file ships inside the package, in ``models/data``."""
+    """A file shipped inside the package, in ``models/data``."""
 
     kind: Literal["bundled"] = "bundled"
 
     def __str__(self) -> str:
-        """The source, in few words."""
+        """Describe the source briefly."""
         return "ships with vitascope"
 
 
@@ -105,26 +106,26 @@ class UrlSource(_Frozen):
         raise ValueError(f"{url!r} is not an https address")
 
     def __str__(self) -> str:
-        """The host, in few words."""
+        """Return the host name."""
         return urlsplit(self.url).netloc
 
 
 class NpmSource(_Frozen):
-    """A file in pieces inside a package, which npm fetches from the user's registry."""
+    """A file in pieces inside a package that npm downloads from the user's registry."""
 
     kind: Literal["npm"] = "npm"
     package: str = Field(pattern=r"^(@[a-z0-9][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*@[0-9][A-Za-z0-9.+-]*$")
     """An exact version, for example ``@scope/name@1.4.5``."""
     members: tuple[str, ...] = Field(min_length=1)
-    """Paths of the pieces inside the package, with forward slashes, in the order in which they make up the file."""
+    """Paths of the pieces inside the package, with forward slashes, in the order in which they form the file."""
 
     def __str__(self) -> str:
-        """The package, in few words."""
+        """Describe the package briefly."""
         return f"npm {self.package}"
 
 
 class PypiSource(_Frozen):
-    """A file inside a wheel, which pip fetches from the user's index."""
+    """A file inside a wheel that pip downloads from the user's index."""
 
     kind: Literal["pypi"] = "pypi"
     requirement: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*==[0-9][A-Za-z0-9.!+]*$")
@@ -133,19 +134,19 @@ class PypiSource(_Frozen):
     """Path of the file inside the wheel, with forward slashes."""
 
     def __str__(self) -> str:
-        """The package, in few words."""
+        """Describe the package briefly."""
         return f"PyPI {self.requirement}"
 
 
 Source = Annotated[BundledSource | UrlSource | NpmSource | PypiSource, Field(discriminator="kind")]
-"""A place where a model's file can be had."""
+"""A place that offers a model's file."""
 
 
 class ModelEntry(_Frozen):
-    """One network: one exact file."""
+    """One network, as one exact file."""
 
     name: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
-    """The name that the user types."""
+    """The name as typed by the user."""
     file_name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     """The file's name in the cache; a plain name, so it cannot point outside."""
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
@@ -161,7 +162,7 @@ class ModelEntry(_Frozen):
     """The application that opens it."""
     input_kind: InputKind
     sources: tuple[Source, ...] = Field(min_length=1)
-    """Tried in order."""
+    """Sources in the order in which they are tried."""
 
     @model_validator(mode="after")
     def _bundled_stands_alone(self) -> ModelEntry:
@@ -171,12 +172,12 @@ class ModelEntry(_Frozen):
 
     @property
     def is_bundled(self) -> bool:
-        """True when the file ships inside the package and is never fetched."""
+        """True if the file ships inside the package and is never fetched."""
         return isinstance(self.sources[0], BundledSource)
 
 
 class Catalogue(_Frozen):
-    """All known networks, in the order they are listed to the user."""
+    """All known networks, in the order in which they are listed."""
 
     models: tuple[ModelEntry, ...]
 
@@ -197,11 +198,11 @@ class Catalogue(_Frozen):
         """The entry of a model.
 
         Args:
-            name: What the user typed.
-            wanted_for: Whose models are suggested where none has that name; those of both when omitted.
+            name: The name as typed by the user.
+            wanted_for: Application whose models are suggested if none has this name; those of both when omitted.
 
         Raises:
-            ModelError: No model has that name; the message suggests the nearest.
+            ModelError: No model has this name; the message suggests the nearest one.
         """
         for entry in self.models:
             if entry.name == name:
@@ -234,5 +235,5 @@ class Catalogue(_Frozen):
 
 @cache
 def load_catalogue() -> Catalogue:
-    """The catalogue that ships with Vitascope; read once."""
+    """The catalogue shipped with Vitascope; read once."""
     return Catalogue.from_yaml(Path(__file__).with_name("catalogue.yaml"))

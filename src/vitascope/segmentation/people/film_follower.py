@@ -120,7 +120,7 @@ class FilmFollower:
             return []
         steps = [self._step(one) for one in self._shot.finish()]
         named = self._identities.recognise(self._shot.confirmed)
-        for limb, whole in reversed(self._shot.limbs.items()):  # parts of parts come after them
+        for limb, whole in reversed(self._shot.limbs.items()):  # a part's own parts follow it
             if whole in named:
                 named[limb] = named[whole]
         steps.append(partial(ShotEnded, named))

@@ -451,8 +451,8 @@ class ShotFollower:
     ) -> list[set[int]]:
         """Find the people who claim each part.
 
-        A part that is mostly one person's is theirs alone, if the others who claim it have one of their own: they came
-        apart, and what they left behind is not theirs.
+        A part that is mostly one person's is theirs alone if the other claimants have parts of their own: they have
+        separated, and what remains of them here does not count.
         """
         claims = [
             {

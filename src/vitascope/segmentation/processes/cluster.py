@@ -135,7 +135,7 @@ def cluster_at(address: str) -> Iterator[Any]:
     except ConnectionError as error:
         how = "start one with: ray start --head" if address == "auto" else " ".join(str(error).split())[:200]
         if address.startswith("ray://"):
-            how += f"; if it wants a token, {_TOKEN}"
+            how += f"; if it needs a token, {_TOKEN}"
         raise WorkerError(f"no Ray cluster at {address}; {how}") from error
     except ImportError as error:  # a package that ray:// needs
         raise MissingDependencyError(

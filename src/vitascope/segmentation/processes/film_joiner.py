@@ -287,7 +287,7 @@ class FilmJoiner:
         whole = _Plan(first.pts, (FilmStretch(0, None, None, None),), warm_up, is_alone=self._is_alone)
         count = reader.expected_frame_count
         if count is None:
-            return whole.but("its length is not known")
+            return whole.but("its length is unknown")
         keyframes: Sequence[int] | None = None
         if info.container != "images":
             index = read_film_index(info.path)

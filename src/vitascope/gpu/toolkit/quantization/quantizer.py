@@ -73,7 +73,7 @@ def _failures_named(inputs: Mapping[str, FloatArray]) -> Iterator[None]:
         shapes = ", ".join(str(list(array.shape)) for array in inputs.values())
         reason = str(error).strip().partition("\n")[0]
         raise EngineError(
-            f"the network does not take {shapes}: {reason} (frames lie along the first axis, one a call)"
+            f"the network does not take {shapes}: {reason} (frames are along the first axis, one per call)"
         ) from error
 
 
