@@ -266,7 +266,7 @@ def shown_smaller(
     Args:
         shots: The network.
         frames: N frames.
-        images: Their pictures [N, E, ...]; freed early.
+        images: Their pictures [N, E, ...]; modified in place.
         wanted: How they were prepared.
         alphas: Alpha of their mattes, float32 [N * E, 1, h, w], 0..1, on their device.
         large: Their large people, from ``large_people``, int32 [N * E, rows, columns].
