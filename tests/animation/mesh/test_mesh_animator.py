@@ -325,7 +325,8 @@ def test_a_portrait_that_smiles_relaxes_with_a_driver_whose_rest_does_not(animat
         width(FaceMotion(vertices=share * smile, blendshapes=share * grin)) for share in (0.0, 0.3, 0.6, 1.0)
     ]
     assert all(later > earlier for earlier, later in itertools.pairwise(widths))
-    assert widths[-1] == pytest.approx(own, rel=0.1)
+    # A driver who smiles as broadly leaves the mouth as wide as it is; it became a twentieth wider.
+    assert widths[-1] == pytest.approx(own, rel=0.01)
 
 
 def test_a_face_that_hardly_smiles_does_not_shake_with_a_drivers_noise(mesh, astronaut, astronaut_face):

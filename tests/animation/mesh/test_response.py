@@ -230,6 +230,15 @@ def test_lips_are_as_far_apart_as_the_drivers_whatever_the_portraits_are(mesh, b
     assert np.abs(faded - rest).max() < 1e-6
 
 
+def test_lips_of_a_portrait_that_shouts_meet_too(mesh, basis):
+    """The jaw closed by 1.6 cm at most: a mouth that is open by 4 cm never shut, in up to 64 % of a driver's frames."""
+    jaw = basis.field("jawOpen")
+    rest = mesh.vertices + jaw * np.float32((4.1 - gap_cm(mesh.vertices)) / gap_cm(jaw))
+    for gap in (0.0, 0.5, 4.1):
+        fitted = rest + LipFit(basis, rest).fit(np.zeros_like(rest), gap=gap, wider=0.0)
+        assert gap_cm(fitted) == pytest.approx(gap, abs=0.02)
+
+
 @pytest.mark.parametrize(("size", "unit_cm"), [(0.8, 0.8 * 4.91), (1.2, 5.1)], ids=["small", "broad"])
 def test_a_mouth_grows_wider_by_as_much_as_the_drivers_or_by_their_share_if_it_is_small(
     mesh, basis, size, unit_cm

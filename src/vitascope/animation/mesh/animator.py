@@ -66,6 +66,8 @@ _RELAXED_SHARE = 0.45
 """Share of its own smile that a portrait loses while a driver whose face at rest shows none does not smile."""
 _LEAST_SMILE = 0.3
 """Smile weight of a portrait below which its smile is relaxed by less."""
+_AS_BROAD = (0.7, 1.0)
+"""Shares of the portrait's own smile at which a driver's begins to count as broad as it, and at which it fully does."""
 _OF_A_SMILE = np.array(
     [name.startswith(("mouthSmile", "mouthStretch", "mouthDimple")) for name in BLENDSHAPES]
 )
@@ -308,10 +310,16 @@ class MeshAnimator(Closing):
             motion = replace(motion, eye_closure=closure, gaze=portrait.response.gaze(motion.gaze))
         if motion.vertices is not None:
             gap, width = max(gap_cm(motion.vertices), 0.0), wider(motion.vertices)
-            lacks = min(_lacks_smile(portrait.rig.face, motion), portrait.lips.most_unsmiled)
+            lacking = _lacks_smile(portrait.rig.face, motion)
+            lacks = min(lacking, portrait.lips.most_unsmiled)
+            own, alike = max(wider(portrait.own_smile), 0.0), _smiles_alike(portrait.rig.face, motion)
+            # A driver who smiles as broadly as the portrait leaves its mouth as wide as it is, though at rest it was
+            # not narrowed by all of that smile.
+            as_broad = portrait.lips.surely_broad * float(np.interp(alike, _AS_BROAD, (0, 1)))
+            width -= as_broad * (lacking - lacks) * min(max(width, 0.0) / max(lacking, 1e-3), own)
             if portrait.response is not None:
                 own_gap = gap_cm(portrait.rig.reading.vertices)
-                own_width = lacks * max(wider(portrait.own_smile), 0.0)
+                own_width = lacks * own
                 gap, width = portrait.response.lips(gap, width, own_gap=own_gap, own_width=own_width)
             corners = corners_cm(motion.vertices) * np.float32(_as_wide_open(gap, motion.vertices))
             displacement = portrait.lips.fit(
@@ -321,7 +329,7 @@ class MeshAnimator(Closing):
                 corners=corners,
                 unsmiled=max(together, lacks),
                 still_smiles=max(lacks - gone, 0.0),
-                smiles=(1 - together) * _smiles_alike(portrait.rig.face, motion),
+                smiles=(1 - together) * alike,
                 share=motion.presence,
             )
         elif (speaks := _speaks(change) * shown_apart(portrait.rig.reading.vertices)) > 0:

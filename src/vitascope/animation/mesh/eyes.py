@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +33,9 @@ _SOCKET_EDGE = (1.3, 1.7)
 one."""
 _SEEN_WHITES = 12
 """An eye shows its white if this covers more than one in so many pixels of the opening."""
+_SMALL_PX, _FINE_PX = 14, 32
+"""An eye narrower than the first is enlarged to at least the second while its layers are made: of one of 12 pixels,
+what is a little away from the lids is a single pixel, and that of the iris."""
 _SKIN = ((50, 101, 117, 118), (280, 330, 346, 347))
 """Points of the cheek below the right and the left eye, each for its own light: a face may be lit from one side."""
 _WHITE_OF_SKIN, _MOST_LIT, _WHITES_LIT = 1.04, 1.6, 0.7
@@ -147,8 +151,35 @@ class Eyeball:
             _darkest(seen if len(seen) else patch.of(rgb).reshape(-1, 3)), skin
         )
         """float32 [3], 0..255."""
-        self.texture, self.ball, self.white = self._layers(rgb, patch, outline, skin)
+        self.texture, self.ball, self.white = self._fine_layers(rgb, patch, outline, skin)
         self._rest_pose = rig.pose
+
+    def _fine_layers(
+        self, rgb: RgbPicture, patch: Patch, outline: FloatArray, skin: FloatArray
+    ) -> tuple[RgbPicture, RgbPicture, RgbPicture]:
+        """The layers of ``_layers``; a small eye's are made of an enlarged picture and shrunk."""
+        if self._width >= _SMALL_PX:
+            return self._layers(rgb, patch, outline, skin)
+        times = math.ceil(_FINE_PX / self._width)
+        corner = np.array([patch.left, patch.top], np.float32)
+
+        def enlarged(points: FloatArray) -> FloatArray:
+            return np.asarray((points - corner + 0.5) * times - 0.5, np.float32)
+
+        seen = patch.of(rgb)
+        size = patch.width * times, patch.height * times
+        large = np.asarray(cv2.resize(seen, size, interpolation=cv2.INTER_CUBIC), np.uint8)
+        fine = copy.copy(self)
+        fine.iris, fine.radius = enlarged(self.iris), self.radius * times
+        fine._along, fine._width = self._along * times, self._width * times
+        made = fine._layers(large, Patch(0, 0, *size), enlarged(outline), skin)
+        shrunk = [
+            cv2.resize(layer, (patch.width, patch.height), interpolation=cv2.INTER_AREA).astype(np.float32)
+            for layer in (*made, large)
+        ]
+        shrunk[0] += seen - shrunk.pop()  # at rest it is the portrait itself
+        texture, ball, white = (np.rint(layer.clip(0, 255)).astype(np.uint8) for layer in shrunk)
+        return texture, ball, white
 
     def _layers(
         self, rgb: RgbPicture, patch: Patch, outline: FloatArray, skin: FloatArray

@@ -28,9 +28,9 @@ _TO_INNER = tuple(
 )
 """Rows of the upper and the lower lip from beside the outer edge to the inner one."""
 _MIDDLE = slice(3, 6)
-_MOST_CM, _MOST_BY_JAW_CM = 1.2, 1.6
+_MOST_CM, _MOST_BY_JAW_CM = 1.2, 3.2
 """Maximum distance by which lips alone are brought together or apart; and the additional distance by which the jaw
-brings them together, for a portrait that speaks or laughs."""
+brings them together, for a portrait that speaks, laughs or shouts: the lips of a woman who shouts are 4.1 apart."""
 _WIDEST, _NARROWEST = 1.6, 0.68
 """Maximum and minimum width of a mouth, relative to its own at rest."""
 _MOST_WIDER_CM = 1.6
@@ -39,6 +39,9 @@ _LESS_NARROW = 0.5
 of a portrait with a broad smile could not be read."""
 CANONICAL_WIDTH_CM = 5.1
 """Width of the canonical face's lips, between their corners."""
+_BROAD_CM = (5.9, 6.4)
+"""Widths of a portrait's mouth: up to the first it may not come from its smile, from the second on it does. Lips that
+speak look like a smile, too, and are 5.8."""
 _SHOWN_APART_CM = (0.1, 0.3)
 """Gaps of the portrait's own lips: below the first nothing shows between them, from the second on they are surely
 parted."""
@@ -177,6 +180,11 @@ class LipFit:
         """
         more = max(self._rest_width - CANONICAL_WIDTH_CM, 0.0)
         return min(more / max(self._smile_cm, 1e-3), 1.0)
+
+    @property
+    def surely_broad(self) -> float:
+        """Certainty that the portrait's mouth is as wide as it is because it smiles, 0..1."""
+        return float(np.interp(self._rest_width, _BROAD_CM, (0, 1)))
 
     @property
     def shows_apart(self) -> bool:

@@ -170,10 +170,7 @@ class MotionSmoothing:
                 smoothed.append(MatteEstimate(gain=one.gain, offset=offset))
             return smoothed
 
-        with memory_errors():
-            smoothed = bounds_of_calls(self._sizer, len(frames)).in_ranges(
-                len(frames), smooth_part, end_of=lambda first, most: first + min(most, _FRAMES_OF_A_CALL)
-            )
+        smoothed = self._in_parts(len(frames), smooth_part)
         (self._last,) = last
         return smoothed
 
@@ -190,15 +187,16 @@ class MotionSmoothing:
         if not motion.box[0].stop or len(frames) == 1:
             return list(estimates)
         ways = self._ways(motion)[:, 1 - len(frames) :]  # without those from frames before the window
-        size, parts = ways.shape[3:5], []
-        for at in range(0, len(frames), _FRAMES_OF_A_CALL):
-            part = slice(at, at + _FRAMES_OF_A_CALL)
-            rgb, alpha = self._seen(frames[part], estimates[part])
-            seen = np.concatenate([rgb, alpha[:, :, None]], axis=2)[..., *motion.box]
-            small = resized(seen.reshape(-1, *seen.shape[2:]), size)
-            parts.append(small.reshape(*seen.shape[:3], *size))
-        take = to_cupy if is_on_gpu(parts[0]) else np.asarray
-        eyes = np.split(np.concatenate(parts), self._views.eyes, axis=1)
+        size, box = ways.shape[3:5], motion.box
+
+        def shrink_part(at: int, end: int) -> list[Any]:
+            rgb, alpha = self._seen(frames[at:end], estimates[at:end])
+            seen = np.concatenate([rgb[..., *box], alpha[:, :, None][..., *box]], axis=2)
+            return list(resized(seen.reshape(-1, *seen.shape[2:]), size).reshape(*seen.shape[:3], *size))
+
+        small = np.stack(self._in_parts(len(frames), shrink_part))
+        take = to_cupy if is_on_gpu(small) else np.asarray
+        eyes = np.split(small, self._views.eyes, axis=1)
         moves = (np.split(way, self._views.eyes, axis=1) for way in ways)
         # Each by itself: a window's planes are large.
         found = [
@@ -213,6 +211,13 @@ class MotionSmoothing:
             offset[..., *motion.box] += resized(planes[:, None], offset[..., *motion.box].shape[2:])
             restored.append(MatteEstimate(gain=one.gain, offset=offset))
         return restored
+
+    def _in_parts(self, count: int, call: Callable[[int, int], list[Any]]) -> list[Any]:
+        """What a function gives for all frames, a few at a time: fewer where memory is short."""
+        with memory_errors():
+            return bounds_of_calls(self._sizer, count).in_ranges(
+                count, call, end_of=lambda first, most: first + min(most, _FRAMES_OF_A_CALL)
+            )
 
     def _ways(self, motion: Motion) -> npt.NDArray[np.float32]:
         """Motion ahead and back, once it is found: float32 [2, T - 1, E, h', w', 2]."""
