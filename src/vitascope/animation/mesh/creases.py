@@ -179,7 +179,7 @@ class Creases:
     Args:
         rgb: uint8 [H, W, 3], the portrait.
         cut: The same as person and background.
-        rig: Of the portrait.
+        rig: The portrait's rig.
     """
 
     def __init__(self, rgb: RgbPicture, cut: CutPortrait, rig: PortraitRig) -> None:
@@ -419,7 +419,7 @@ class Creases:
         """The mouth with the shadows of its corners filled, and lips as red as they are on less room.
 
         Args:
-            rig: Of the portrait.
+            rig: The portrait's rig.
             filled: Its mouth with the inside filled; None of closed lips.
             meet: The lips are brought together; else they are as far apart as the portrait shows them, and only what is
                 beside the opening between them is taken as filled: landmarks leave out the dark ends of it, and tips of

@@ -114,7 +114,7 @@ class Eyeball:
 
     Args:
         rgb: uint8 [H, W, 3], the portrait.
-        rig: Of the portrait.
+        rig: The portrait's rig.
         index: 0 for the right eye, 1 for the left.
     """
 

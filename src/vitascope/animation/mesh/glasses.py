@@ -39,7 +39,7 @@ def with_glasses(rig: PortraitRig, rgb: RgbPicture) -> PortraitRig:
     """A rig in which what dark glasses cover, frame and eyes included, does nothing of what the face does.
 
     Args:
-        rig: Of the portrait.
+        rig: The portrait's rig.
         rgb: uint8 [H, W, 3], the portrait.
 
     Returns:

@@ -240,7 +240,7 @@ class GpuDrawing:
     Args:
         rgb: uint8 [H, W, 3], the portrait.
         cut: The same as person and background.
-        rig: Of the portrait.
+        rig: The portrait's rig.
         maps: Of the portrait.
         eyes: Right, left.
         mouth: Its inside.

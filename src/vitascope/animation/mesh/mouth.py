@@ -317,7 +317,7 @@ class Mouth:
 
     Args:
         rgb: uint8 [H, W, 3], the portrait.
-        rig: Of the portrait.
+        rig: The portrait's rig.
     """
 
     def __init__(self, rgb: RgbPicture, rig: PortraitRig) -> None:
