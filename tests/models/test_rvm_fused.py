@@ -157,7 +157,7 @@ def test_reports_name_compiler_gpu_and_arithmetic(network):
 
 def test_old_gpus_are_refused(network, monkeypatch, tmp_path):
     monkeypatch.setattr(CountingEngine, "capability", 75)
-    with pytest.raises(EngineError, match=r"capability 8.0, Fake GPU has 7.5; take --backend torch"):
+    with pytest.raises(EngineError, match=r"capability 8.0, Fake GPU has 7.5; use --backend torch"):
         RvmFusedNetwork(tmp_path / "rvm.onnx")
 
 

@@ -22,7 +22,7 @@ from vitascope.errors import ModelError
 
 _FILE = Path(__file__).parents[1] / "models" / "data" / "canonical_face.npz"
 _JAW_POINTS = (136, 365, 132, 361, 205, 425)
-"""Points of the pose that jaw and smile move: with them a driver's head grew by 7 percent as he opened his mouth."""
+"""Points of the pose that jaw and smile move: with them, a driver's head grew by 7 percent as he opened his mouth."""
 
 TO_PICTURE = np.diag(np.array([1.0, -1.0, -1.0]))
 """From the mesh's axes (x right, y up, z to the camera) to a picture's (x right, y down, z away): its own inverse."""
@@ -37,7 +37,7 @@ class CanonicalMesh:
     triangles: npt.NDArray[np.int32]
     """int32 [898, 3]; 46 of them close the mouth and the eyes."""
     pose_weights: FloatArray
-    """float32 [468]: how much a vertex counts when a head's pose is measured; most are 0."""
+    """float32 [468]: weight of each vertex in measuring a head's pose; most are 0."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,23 +47,23 @@ class Pose:
     scale: float
     """Pixels a centimetre."""
     rotation: npt.NDArray[np.float64]
-    """[3, 3] in the picture's axes: of vertices that ``TO_PICTURE`` has turned."""
+    """[3, 3] in the picture's axes, for vertices rotated by ``TO_PICTURE``."""
     shift: npt.NDArray[np.float64]
-    """[3], pixels: where the canonical origin (inside the head) is."""
+    """[3], pixels: place of the canonical origin, which is inside the head."""
 
     def place(self, vertices: npt.NDArray[Any]) -> FloatArray:
-        """Vertices [N, 3] in canonical centimetres, as points of the picture: float32 [N, 3], pixels."""
+        """Map vertices [N, 3] in canonical centimetres to points of the picture: float32 [N, 3], pixels."""
         turned = self.scale * (self.rotation @ TO_PICTURE)
         return np.asarray(vertices @ turned.T + self.shift, np.float32)
 
     def unplace(self, points: npt.NDArray[Any]) -> FloatArray:
-        """Points [N, 3] of the picture, as vertices in canonical centimetres: the inverse of ``place``."""
+        """Map points [N, 3] of the picture to vertices in canonical centimetres: the inverse of ``place``."""
         turned = (self.rotation @ TO_PICTURE) / self.scale
         return np.asarray((points - self.shift) @ turned, np.float32)
 
 
 def fit_pose(mesh: CanonicalMesh, points: npt.NDArray[Any]) -> Pose:
-    """The similarity that brings the canonical face nearest to a tracked one.
+    """Fit the similarity that maps the canonical face to a tracked one.
 
     Weighted least squares in closed form: Umeyama, "Least-squares estimation of transformation parameters between two
     point patterns", 1991.
@@ -87,7 +87,7 @@ def fit_pose(mesh: CanonicalMesh, points: npt.NDArray[Any]) -> Pose:
 
 
 def _sized(mesh: CanonicalMesh, points: npt.NDArray[Any], rotation: npt.NDArray[np.float64]) -> Pose:
-    """Scale and place under a known rotation, measured without the jaw: an open mouth is no larger head."""
+    """Measure scale and shift for a known rotation, without the jaw, as an open mouth does not enlarge the head."""
     weights = mesh.pose_weights.astype(np.float64)
     weights[list(_JAW_POINTS)] = 0
     used = weights > 0
@@ -102,7 +102,7 @@ def _sized(mesh: CanonicalMesh, points: npt.NDArray[Any], rotation: npt.NDArray[
 
 
 def read_canonical_mesh() -> CanonicalMesh:
-    """Read the mesh that ships.
+    """Read the bundled mesh.
 
     Raises:
         ModelError: Its file is missing or damaged.
@@ -117,7 +117,7 @@ def read_canonical_mesh() -> CanonicalMesh:
 
 
 class EyeLandmarks(NamedTuple):
-    """One eye. Lids run from the outer corner to the inner; both begin and end with the corners."""
+    """Points of one eye. Lids run from the outer corner to the inner, including both corners."""
 
     upper: tuple[int, ...]
     lower: tuple[int, ...]
@@ -132,12 +132,12 @@ class EyeLandmarks(NamedTuple):
 
     @property
     def outer_corner(self) -> int:
-        """Towards the ear."""
+        """The corner towards the ear."""
         return self.upper[0]
 
     @property
     def inner_corner(self) -> int:
-        """Towards the nose."""
+        """The corner towards the nose."""
         return self.upper[-1]
 
     @property
@@ -163,7 +163,7 @@ LEFT_EYE: Final = EyeLandmarks(
     (473, 474, 475, 476, 477),
 )
 EYES: Final = (RIGHT_EYE, LEFT_EYE)
-"""Right, left: the order of everything that has one value for each eye."""
+"""Right and left: the order of all values that come one for each eye."""
 
 FACE_OVAL: Final = (
     10, 338, 297, 332, 284, 251, 389, 356, 454, 323, 361, 288, 397, 365, 379, 378, 400, 377, 152,
@@ -173,7 +173,7 @@ FACE_OVAL: Final = (
 
 INNER_UPPER_LIP: Final = (78, 191, 80, 81, 82, 13, 312, 311, 310, 415, 308)
 INNER_LOWER_LIP: Final = (78, 95, 88, 178, 87, 14, 317, 402, 318, 324, 308)
-"""From the mouth's right corner to its left; both begin and end with the corners."""
+"""Points from the mouth's right corner to its left, including both; so are those of the upper lip."""
 UPPER_LIP_MIDDLE: Final = INNER_UPPER_LIP[len(INNER_UPPER_LIP) // 2]
 OUTER_UPPER_LIP: Final = (61, 185, 40, 39, 37, 0, 267, 269, 270, 409, 291)
 OUTER_LOWER_LIP: Final = (61, 146, 91, 181, 84, 17, 314, 405, 321, 375, 291)
@@ -189,7 +189,7 @@ LOWER_LIP_ROWS: Final = (
     (62, 96, 89, 179, 86, 15, 316, 403, 319, 325, 292),
     INNER_LOWER_LIP,
 )
-"""A lip's points from its outer edge to its inner one, a row like these each."""
+"""Rows of a lip's points, each like these, from its outer edge to its inner one."""
 MOUTH_CORNERS: Final = (61, 291)
 
 RIGHT_BROW: Final = (46, 53, 52, 65, 55, 70, 63, 105, 66, 107)

@@ -1,7 +1,7 @@
 """Detects a hand, a mask or a cup in front of the driver's mouth, where the tracker guesses shut lips.
 
 Lips are redder than the skin around them, and a chin has the colour of the cheeks. The usual colours of a face are the
-median of those seen; a mouth that loses its red, or a chin whose colour departs from that of the cheeks, is covered. A
+median of those seen; a mouth is covered if it loses its red, or if the chin's colour departs from that of the cheeks. A
 change of light affects both alike.
 """
 
@@ -58,7 +58,7 @@ class MouthWatch:
 
         Args:
             rgb: uint8 [H, W, 3], in which the face was tracked.
-            face: The face; one that is new has nothing to do with those before.
+            face: The face; a new one has no connection with earlier ones.
         """
         if face.is_new or self._covered_for >= _LEARNS_ANEW_AFTER:
             self._usual.clear()
@@ -78,14 +78,15 @@ class MouthWatch:
 
 
 def _gap(landmarks: FloatArray) -> float:
-    """The lips' distance in their middle, in distances of the eyes' outer corners, as they are seen."""
+    """Visible gap of the lips in the middle, in distances between the eyes' outer corners."""
     apart = np.linalg.norm(np.subtract(*landmarks[[INNER_UPPER_LIP[5], INNER_LOWER_LIP[5]], :2]))
     eyes = np.linalg.norm(np.subtract(*landmarks[_EYES, :2]))
     return float(apart) / max(float(eyes), 1e-3)
 
 
 def _colours(rgb: RgbPicture, landmarks: FloatArray) -> FloatArray:
-    """Red of the lips beside the skin around them, and a and b of the chin beside the nearer cheek: float32 [3]."""
+    """Red of the lips relative to the skin around them, and a and b of the chin relative to the nearer cheek: float32
+    [3]."""
     places = landmarks[:, :2]
     side = _HALF_SIDE * float(np.linalg.norm(np.subtract(*places[_EYES])))
     from_nose = [float(np.linalg.norm(places[cheek].mean(axis=0) - places[_NOSE])) for cheek in _CHEEKS]

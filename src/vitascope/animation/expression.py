@@ -83,11 +83,11 @@ class ExpressionBasis:
         for name, spec in _specs().items():
             self._fields[BLENDSHAPE_INDEX[name]] = spread_out(spec)
         self.lips_apart = spread_out(_lips_apart)
-        """float32 [468, 3]: lips that part by a centimetre or so, the lower one more; the chin follows a little."""
+        """float32 [468, 3]: parts the lips by about a centimetre, the lower one more; the chin follows a little."""
         self.lips_lower = spread_out(_lips_lower)
-        """float32 [468, 3]: both lips a centimetre lower, the chin by half of that."""
+        """float32 [468, 3]: lowers both lips by a centimetre, and the chin by half of that."""
         self.upper_lip_higher = spread_out(_upper_lip_higher)
-        """float32 [468, 3]: an upper lip that is a centimetre higher in its middle, from its edge at the mouth on."""
+        """float32 [468, 3]: raises the upper lip by a centimetre in its middle, from its edge at the mouth on."""
 
     def field(self, name: str) -> FloatArray:
         """Get the displacement for a weight of 1: float32 [468, 3]."""
@@ -107,7 +107,7 @@ def basis_of(mesh: CanonicalMesh) -> ExpressionBasis:
 
 
 def eyes_of(weights: FloatArray, neutral: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Closure and gaze from expression weights, for motion without landmarks.
+    """Compute closure and gaze from expression weights, for motion without landmarks.
 
     Args:
         weights: float32 [52].
@@ -134,7 +134,7 @@ def eyes_of(weights: FloatArray, neutral: FloatArray) -> tuple[FloatArray, Float
 
 
 def lids_with_gaze(gaze: FloatArray) -> FloatArray:
-    """Closure of eyes caused by looking up or down, for motion without landmarks.
+    """Compute the closure of eyes that look up or down, for motion without landmarks.
 
     Args:
         gaze: float32 [2, 2], as ``FaceMotion.gaze``.
@@ -150,10 +150,10 @@ def lids_with_gaze(gaze: FloatArray) -> FloatArray:
 def _between_edges(
     spread: npt.NDArray[np.float64], rows: Sequence[tuple[int, ...]], vertices: FloatArray
 ) -> None:
-    """Let a lip's points move as its two edges do, in place: the other lip is as near to them.
+    """Make a lip's points follow its two edges, in place, as the other lip is equally near to them.
 
     Args:
-        spread: [468, anchors]: weights of the anchors' displacements in each point's.
+        spread: [468, anchors]: weights of the anchors' displacements in that of each point.
         rows: The lip's points.
         vertices: float32 [468, 3].
     """
@@ -172,7 +172,7 @@ def _side_share(x: float, side: float) -> float:
 
 
 def _corner(vector: _Vector, cheek: _Vector = _ZERO) -> Callable[[float], _Spec]:
-    """Let a mouth's corner pull its half of both lips, and a cheek."""
+    """Pull half of both lips, and a cheek, by the mouth's corner."""
 
     def on(side: float) -> _Spec:
         def spec(number: int, place: FloatArray) -> _Vector:
@@ -221,7 +221,7 @@ def _brow(inner: float, outer: float, inward: float = 0.0) -> Callable[[float], 
 def _lips(
     upper: _Vector, lower: _Vector, *, narrow: float = 0.0, forward: float = 0.0, fuller: float = 0.0
 ) -> _Spec:
-    """Both lips as a whole; ``narrow`` is the share of their width that goes, ``fuller`` what each gains in height."""
+    """Move both lips as a whole; ``narrow`` is the share of width lost, ``fuller`` what each gains in height."""
 
     def spec(number: int, place: FloatArray) -> _Vector:
         if number not in _LIPS:
@@ -240,9 +240,10 @@ def _lips(
 
 
 def _jaw(lower_lip: _Vector, chin: _Vector, *, corner: _Vector = _ZERO, reach_cm: float = 7.6) -> _Spec:
-    """The jaw carries chin and lower lip, and its sides ever less.
+    """Move chin and lower lip with the jaw, and its sides less and less.
 
-    Measured on a driver, 1.3, 2.3, 3.2, 4.1, 5.1 and 5.9 cm beside the chin: 0.93, 0.76, 0.59, 0.44, 0.30, 0.19 of it.
+    On a driver, the share was 0.93, 0.76, 0.59, 0.44, 0.30 and 0.19 at 1.3, 2.3, 3.2, 4.1, 5.1 and 5.9 cm beside the
+    chin.
     """
 
     def spec(number: int, place: FloatArray) -> _Vector:
@@ -268,7 +269,7 @@ def _jaw(lower_lip: _Vector, chin: _Vector, *, corner: _Vector = _ZERO, reach_cm
 
 
 def _closing(jaw: _Spec) -> _Spec:
-    """Close lips that a jaw parts, along their whole length."""
+    """Close lips parted by the jaw, along their whole length."""
 
     def spec(number: int, place: FloatArray) -> _Vector:
         if number not in _LIPS:
@@ -320,13 +321,13 @@ def _mirrored(spec: _Spec) -> _Spec:
 
 
 def _specs() -> dict[str, _Spec]:
-    """Every blendshape that moves the skin."""
+    """Displacements for all blendshapes that move the skin."""
     specs: dict[str, _Spec] = {
         # Measured on drivers: with jawOpen at 0.93 the chin is 2.4 cm lower, the lower lip 3.6 cm from the upper.
         "jawOpen": _jaw(_JAW_ARC["lower lip"], _JAW_ARC["chin"], corner=(0.35, -1.1, -0.15)),
         "jawForward": _jaw((0.0, 0.0, 0.6), (0.0, 0.0, 0.7)),
         "jawLeft": _jaw((0.6, 0.0, 0.0), (0.8, 0.0, 0.0)),
-        # Lips that are drawn together do not become smaller: they become higher.
+        # Lips that are drawn together do not shrink, but become higher.
         "mouthPucker": _lips((0.0, -0.12, 0.1), (0.0, 0.08, 0.1), narrow=0.42, forward=0.45, fuller=0.2),
         "mouthFunnel": _lips((0.0, 0.35, 0.1), (0.0, -0.5, 0.1), narrow=0.28, forward=0.5),
         "mouthRollLower": _lips(_ZERO, (0.0, 0.28, -0.35)),

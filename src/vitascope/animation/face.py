@@ -45,7 +45,7 @@ BLENDSHAPES: tuple[str, ...] = (
 """Names of the 52 expression weights, in the order of MediaPipe's blendshape network (ARKit's names)."""
 
 BLENDSHAPE_INDEX: dict[str, int] = {name: index for index, name in enumerate(BLENDSHAPES)}
-"""Index of each weight by its name."""
+"""Index of each weight, by name."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,7 +68,7 @@ class TrackedFace:
     picture_size: tuple[int, int]
     """(width, height) of the picture, pixels."""
     pts_seconds: float = 0.0
-    """Time at which the picture is shown; of live input, at which it was captured."""
+    """Time at which the picture is shown; for live input, at which it was captured."""
     track: int = 0
     """Number of the followed person; the same from picture to picture while the face is followed."""
     is_new: bool = False
@@ -89,7 +89,7 @@ class TrackedFace:
 
     @property
     def box(self) -> tuple[float, float, float, float]:
-        """Left, top, right, bottom of the landmarks, pixels; may lie outside the picture."""
+        """Left, top, right, bottom of the landmarks, in pixels; may be outside the picture."""
         low, high = self.landmarks[:, :2].min(axis=0), self.landmarks[:, :2].max(axis=0)
         return float(low[0]), float(low[1]), float(high[0]), float(high[1])
 
@@ -117,38 +117,38 @@ class FaceMotion:
     """
 
     rotation: FloatArray = field(default_factory=lambda: np.eye(3, dtype=np.float32))
-    """float32 [3, 3], column vectors in picture axes (x right, y down, z away from the camera): turns the neutral head
-    into this one, ``R_driver @ R_neutral.T``. See ``rotation_from_degrees`` for signs."""
+    """float32 [3, 3], column vectors in picture axes (x right, y down, z away from the camera): rotates the neutral
+    head to this one, ``R_driver @ R_neutral.T``. See ``rotation_from_degrees`` for signs."""
     scale: float = 1.0
-    """Size of the head, relative to the neutral's."""
+    """Size of the head relative to the neutral's."""
     translation: FloatArray = field(default_factory=lambda: np.zeros(2, np.float32))
-    """float32 [2]: where the head's centre moved in the picture, x right and y down, in units of the neutral head's
-    size (the centimetres of the canonical face; an adult face is about 16 wide)."""
+    """float32 [2]: motion of the head's centre in the picture, x right and y down, in units of the neutral head's size
+    (the centimetres of the canonical face; an adult face is about 16 wide)."""
     blendshapes: FloatArray = field(default_factory=lambda: np.zeros(len(BLENDSHAPES), np.float32))
     """float32 [52], 0..1, absolute."""
     neutral_blendshapes: FloatArray = field(default_factory=lambda: np.zeros(len(BLENDSHAPES), np.float32))
-    """float32 [52], 0..1: the weights of the neutral picture; an expression is their difference."""
+    """float32 [52], 0..1: the weights of the neutral picture; expressions are differences from these."""
     vertices: FloatArray | None = None
     """float32 [468, 3] or None: displacement of the canonical mesh's vertices in its own axes (x to the picture's
-    right, y up, z to the camera) and centimetres, head pose taken out, relative to the neutral. None when only
-    blendshapes are known (authored or recorded without); an animator then makes the expression from those."""
+    right, y up, z to the camera) and centimetres, without the head's pose, relative to the neutral. None if only
+    blendshapes are known (authored, or recorded without); the animator then computes the expression from these."""
     eye_closure: FloatArray = field(default_factory=lambda: np.zeros(2, np.float32))
     """float32 [2]: right and left eye; 0 as open as in the neutral, 1 closed, negative wider."""
     gaze: FloatArray = field(default_factory=lambda: np.zeros((2, 2), np.float32))
-    """float32 [2, 2]: how far the right and the left iris moved within the eye since the neutral, in widths of the eye:
-    x to the picture's right and y down, along the eye's own axes."""
+    """float32 [2, 2]: motion of the right and the left iris within the eye since the neutral, in widths of the eye: x
+    to the picture's right and y down, along the eye's own axes."""
     presence: float = 1.0
-    """1 while the face is seen; falls to 0 while it is lost and the motion relaxes to neutral."""
+    """1 while the face is visible; falls to 0 while it is lost and the motion relaxes to neutral."""
     pts_seconds: float = 0.0
-    """The driver's moment; of live input, when the picture was captured."""
+    """Time of the driver's picture; for live input, when it was captured."""
     face: TrackedFace | None = None
     """The driver's face as tracked in this picture; None in replayed motion and while the face is lost."""
     driver_rgb: RgbPicture | None = None
     """The driver's picture, for animators that read it; None in replayed motion."""
     neutral_face: TrackedFace | None = None
-    """The face that was taken for neutral: the same object until another one is; None in replayed motion."""
+    """The face used as neutral: the same object until it changes; None in replayed motion."""
     neutral_rgb: RgbPicture | None = None
-    """Its picture, where pictures are kept."""
+    """Its picture, if pictures are kept."""
 
     @classmethod
     def authored(
@@ -160,17 +160,17 @@ class FaceMotion:
         roll_degrees: float = 0.0,
         pts_seconds: float = 0.0,
     ) -> FaceMotion:
-        """Make a motion of expression weights and head angles.
+        """Make a motion from expression weights and head angles.
 
         Args:
-            weights: 0..1, by their names in ``BLENDSHAPES``, for example ``{"jawOpen": 0.5}``; others are 0.
+            weights: 0..1, by names from ``BLENDSHAPES``, for example ``{"jawOpen": 0.5}``; others are 0.
             yaw_degrees: As in ``rotation_from_degrees``.
             pitch_degrees: The same.
             roll_degrees: The same.
-            pts_seconds: The motion's moment.
+            pts_seconds: Time of the motion.
 
         Raises:
-            UsageError: No weight has that name, or a weight or an angle is no finite number.
+            UsageError: A name is unknown, or a weight or an angle is not finite.
         """
         for angle, degrees in (("yaw", yaw_degrees), ("pitch", pitch_degrees), ("roll", roll_degrees)):
             check_number(f"{angle}_degrees", degrees)
@@ -195,7 +195,7 @@ class FaceMotion:
         return float(self.blendshapes[index] - self.neutral_blendshapes[index])
 
     def relaxed(self, share: float) -> FaceMotion:
-        """This motion with only a share of its strength, for a face that is lost.
+        """This motion at a share of its strength, for a lost face.
 
         Args:
             share: 1 leaves it as it is, 0 is neutral.
@@ -210,10 +210,10 @@ class FaceMotion:
         return neutral.towards(self, share)
 
     def towards(self, other: FaceMotion, share: float) -> FaceMotion:
-        """A motion between this one and another: pose and expression blended, everything else the other's.
+        """A motion between this one and another: pose and expression are blended, everything else is the other's.
 
         Args:
-            other: What 1 gives.
+            other: Result for a share of 1.
             share: 0..1.
         """
         share = min(max(share, 0.0), 1.0)
@@ -252,18 +252,18 @@ class PortraitAnimator(Protocol):
 
     @property
     def needs_driver_picture(self) -> bool:
-        """True when ``animate`` reads ``motion.driver_rgb`` (and so cannot replay recorded motion)."""
+        """True if ``animate`` reads ``motion.driver_rgb``, and so cannot replay recorded motion."""
         ...
 
     def set_portrait(self, rgb: RgbPicture, *, face: TrackedFace) -> None:
-        """Take a portrait; slow work that does not depend on the driver happens here.
+        """Set the portrait, and do the slow work that does not depend on the driver.
 
         Args:
-            rgb: uint8 [H, W, 3], upright; not changed, and not held to stay the same.
-            face: The face in it that shall move, as tracked in this very picture.
+            rgb: uint8 [H, W, 3], upright; unchanged, and may be modified afterwards.
+            face: The face to move, as tracked in this picture.
 
         Raises:
-            InputError: The face cannot be animated, for example one that is too small; the message says why.
+            InputError: The face cannot be animated, for example because it is too small; the message says why.
         """
         ...
 
@@ -272,11 +272,11 @@ class PortraitAnimator(Protocol):
 
         Args:
             motion: Relative to the driver's neutral.
-            out: Where to write, of the portrait's shape; a new array when omitted.
+            out: Array of the portrait's shape for the result; a new one when omitted.
 
         Returns:
-            uint8 [H, W, 3] of the portrait's size, the caller's own: a NumPy array, or a CuPy array on the animator's
-            GPU (on the current stream).
+            uint8 [H, W, 3] of the portrait's size, owned by the caller: a NumPy array, or a CuPy array on the
+            animator's GPU (on the current stream).
 
         Raises:
             UsageError: No portrait was set, or the motion lacks what this animator needs.
@@ -284,7 +284,7 @@ class PortraitAnimator(Protocol):
         ...
 
     def close(self) -> None:
-        """Free what it holds; further calls do nothing."""
+        """Free all resources; further calls do nothing."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -309,7 +309,7 @@ def rotation_from_degrees(yaw: float, pitch: float, roll: float) -> FloatArray:
     yaw, pitch, roll = -math.radians(yaw), -math.radians(pitch), math.radians(roll)
     sin_x, cos_x, sin_y, cos_y = math.sin(pitch), math.cos(pitch), math.sin(yaw), math.cos(yaw)
     sin_z, cos_z = math.sin(roll), math.cos(roll)
-    # The product, written out: three matrices would take eight times as long.
+    # The product is written out, as three matrices would take eight times as long.
     return np.array(
         [
             [cos_z * cos_y, cos_z * sin_y * sin_x - sin_z * cos_x, cos_z * sin_y * cos_x + sin_z * sin_x],
@@ -335,12 +335,12 @@ def rotation_vector(rotation: npt.NDArray[Any]) -> FloatArray:
     sine, cosine = np.linalg.norm(axis) / 2, (np.trace(matrix) - 1) / 2
     angle = math.atan2(float(sine), float(cosine))
     if sine < 1e-9:
-        return np.zeros(3, np.float32)  # heads do not turn by half a circle between two pictures
+        return np.zeros(3, np.float32)  # heads do not turn by 180 degrees between two pictures
     return np.asarray(axis / (2 * sine) * angle, np.float32)
 
 
 def rotation_from_vector(vector: npt.NDArray[Any]) -> FloatArray:
-    """The rotation about an axis by its length in radians: float32 [3, 3], the inverse of ``rotation_vector``."""
+    """The rotation about a vector by its length in radians, float32 [3, 3]; the inverse of ``rotation_vector``."""
     x, y, z = (float(part) for part in vector)
     angle = math.sqrt(x * x + y * y + z * z)
     cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])

@@ -10,7 +10,7 @@ from vitascope.animation.canonical_mesh import EYES, MOUTH_CORNERS, CanonicalMes
 from vitascope.animation.face import MESH_VERTEX_COUNT, FloatArray, TrackedFace
 
 _NARROWEST_EYE = 0.3
-"""Minimum width of a turned eye, as a share of its full width: of a hidden eye, places between its corners are
+"""Minimum width of a turned eye, as a share of its full width: in a hidden eye, places between the corners are
 noise."""
 
 
@@ -48,7 +48,7 @@ def read_face(mesh: CanonicalMesh, face: TrackedFace) -> FaceReading:
 
 
 def irises_seen(landmarks: FloatArray) -> FloatArray:
-    """Places of the irises between the corners of their eyes, in the picture's plane.
+    """Measure the irises between the corners of their eyes, in the picture's plane.
 
     The depth that a network guesses for an iris is ignored. On a head turned by 35 degrees, known glances were read
     with r = 0.76 without it, and 0.36 with it; and turning a head moves irises at rest half as far.
@@ -73,9 +73,9 @@ def irises_seen(landmarks: FloatArray) -> FloatArray:
 
 
 def mouth_width_seen(landmarks: FloatArray) -> float:
-    """Distance of the mouth's corners along the line of the eyes, in the picture's plane.
+    """Measure the distance of the mouth's corners along the line of the eyes, in the picture's plane.
 
-    Mouth and eyes lie along one axis of the head, so that a turn shortens both alike, and no depth has to be guessed.
+    Mouth and eyes are along the same axis of the head, so a turn shortens both alike, and depth is not needed.
 
     Args:
         landmarks: float32 [468 or more, 3], pixels.

@@ -1,13 +1,13 @@
-"""Stores a portrait's landmarks beside its picture as ``PICTURE.landmarks``: with them no face network is needed.
+"""Stores a portrait's landmarks beside its picture as ``PICTURE.landmarks``, so that no face network is needed.
 
 The format, version 2, is one JSON object (UTF-8, at most 256 KiB) of numbers and three words:
 
-- ``version``: 2; files of version 1, whose curves of the mouth's width have another unit, are read without these
-- ``sha256``: of the picture file, in hexadecimal: the file is used for that very picture alone
-- ``face``: which face of the picture it is, ``largest`` or its number from the left, from 0
-- ``size``: [width, height] of the picture, in pixels, in which the face was found
-- ``landmarks``, ``blendshapes``, ``transform``: what the attributes of ``TrackedFace`` of these names mean
-- ``curves``: how the portrait's expressions read, which ``animation.calibrate`` measures: for each channel
+- ``version``: 2; files of version 1, whose curves of the mouth's width have another unit, are read without these -
+``sha256``: of the picture file, in hexadecimal: the landmarks are used only for this exact file - ``face``: which face
+of the picture it is, ``largest`` or its number from the left, from 0 - ``size``: [width, height] of the picture, in
+pixels, in which the face was found - ``landmarks``, ``blendshapes``, ``transform``: see the attributes of
+``TrackedFace`` of these names - ``curves``: how the portrait's expressions read, which ``animation.calibrate``
+measures: for each channel
   ``strengths`` and ``readings``; null where it was not measured
 """
 
@@ -43,7 +43,7 @@ class SavedLandmarks:
 
 
 def landmarks_path(picture: Path) -> Path:
-    """The file that holds a picture's landmarks."""
+    """Path of the file with a picture's landmarks."""
     return picture.with_name(f"{picture.name}.landmarks")
 
 
@@ -54,15 +54,15 @@ def write_landmarks(
 
     Args:
         picture: The picture file.
-        face: Found in it.
-        chosen: Which of its faces that is, as ``animation.face`` says it.
-        curves: How its expressions read; None if that was not measured.
+        face: The face found in it.
+        chosen: Which of its faces that is, as in ``animation.face``.
+        curves: Its measured response to expressions; None if not measured.
 
     Returns:
         The file.
 
     Raises:
-        InputError: The picture cannot be read any more.
+        InputError: The picture can no longer be read.
         OutputError: The file cannot be written.
     """
     path = landmarks_path(picture)
@@ -90,11 +90,11 @@ def read_landmarks(picture: Path, *, chosen: str | int) -> SavedLandmarks | None
 
     Args:
         picture: The picture file.
-        chosen: Which of its faces is wanted, as ``animation.face`` says it.
+        chosen: Which of its faces to use, as in ``animation.face``.
 
     Raises:
         InputError: The picture or the file cannot be read.
-        CorruptInputError: The file is damaged, or of a version that this program does not know.
+        CorruptInputError: The file is damaged, or of an unknown version.
     """
     path = landmarks_path(picture)
     try:
@@ -124,7 +124,7 @@ def _sha256(picture: Path) -> str:
 
 
 def _plain(array: FloatArray) -> Any:
-    """Numbers for JSON, in as few digits as give the same float32 again."""
+    """Convert to numbers for JSON, with the fewest digits that restore the same float32."""
     return [_plain(row) for row in array] if array.ndim > 1 else [float(str(value)) for value in array]
 
 
@@ -152,7 +152,7 @@ def _face(values: Mapping[str, Any]) -> TrackedFace:
     if min(width, height) < 1:
         raise ValueError("its picture has no size")
     for array, most in ((face.landmarks, farthest), (face.blendshapes, 1.0), (face.transform, 1e6)):
-        if not (np.abs(array) <= most).all():  # NaN is no number either
+        if not (np.abs(array) <= most).all():  # False for NaN, too
             raise ValueError("its numbers are not a face's")
     return face
 

@@ -1,4 +1,4 @@
-r"""Recorded motion: a ``.motion`` file, of numbers only.
+r"""Reads and writes recorded motion, ``.motion`` files of plain numbers.
 
 The format, version 1::
 
@@ -7,13 +7,12 @@ The format, version 1::
     row row row …                  until the end of the file
 
 ``fields`` lists the columns of a row in order, each ``{"name": …, "type": "f2" | "f4" | "f8", "shape": [...]}``;
-``blendshapes`` names the weights in the order in which they stand; ``frame_rate`` is nominal (rows have times of their
-own). A row is its columns, little-endian, without gaps, and then the CRC-32 of these bytes as an unsigned 32-bit
-number. What a column means is what the attribute of ``FaceMotion`` of that name means; ``rotation`` is an axis times
-its angle in radians. ``vertices``, ``eye_closure`` and ``gaze`` are optional. Rows are in order of ``pts_seconds``,
-which grow.
+``blendshapes`` names the weights in their order; ``frame_rate`` is nominal (rows have their own times). A row consists
+of its columns, little-endian, without gaps, and the CRC-32 of these bytes as an unsigned 32-bit number. Columns are
+documented by the attributes of ``FaceMotion`` of the same names; ``rotation`` is an axis times its angle in radians.
+``vertices``, ``eye_closure`` and ``gaze`` are optional. Rows are in order of ``pts_seconds``, which increases.
 
-Nothing in a file is executed, and no more than the header announces is read.
+Nothing in a file is executed, and only what the header announces is read.
 """
 
 from __future__ import annotations
@@ -80,9 +79,9 @@ class MotionWriter:
     Args:
         path: The file.
         frame_rate: Nominal rows a second.
-        with_vertices: Keep the displacement of the mesh, too, as half-precision numbers: 3 KB a row instead of 0.5.
-        with_eyes: Keep closure and gaze; without them (authored motion) they follow from the weights.
-        title: A line for people.
+        with_vertices: Also store the displacement of the mesh, in half precision: 3 KB a row instead of 0.5.
+        with_eyes: Store closure and gaze; without them (authored motion) they follow from the weights.
+        title: One line of text for readers.
 
     Raises:
         OutputError: The file cannot be written, or is being written already.
@@ -145,7 +144,7 @@ class MotionWriter:
         """Append one motion; it is skipped if its time is not later than the last one's.
 
         Raises:
-            OutputError: The disk failed, or the motion has no vertices and the file wants them.
+            OutputError: The disk failed, or the motion lacks the vertices that the file stores.
         """
         if self._file is None:
             raise OutputError(f"{self._path}: is finished; no more motion can be written")
@@ -155,7 +154,7 @@ class MotionWriter:
         row = np.zeros((), self._dtype)
         for name in self._dtype.names or ():
             value = rotation_vector(motion.rotation) if name == "rotation" else getattr(motion, name)
-            # Before the first face there is nothing but the neutral.
+            # Before the first face, there is only the neutral.
             row[name] = 0 if value is None else value
         data = row.tobytes()
         try:
@@ -180,7 +179,7 @@ class MotionWriter:
         except OSError as error:
             raise OutputError(f"{self._path}: cannot be written ({error.strerror or error})") from error
         finally:
-            self._partial.discard()  # does nothing to a file that has its name
+            self._partial.discard()  # does nothing to a finished file
         if self.row_count == 0:
             raise OutputError(f"{self._path}: nothing was recorded: the driver gave no frame")
 
@@ -188,7 +187,7 @@ class MotionWriter:
         """Remove what was written, unless it is finished."""
         file, self._file = self._file, None
         if file is not None:
-            with suppress(OSError):  # rows that wait to be written, for which a full disk has no room
+            with suppress(OSError):  # buffered rows may not fit on a full disk
                 file.close()
             self._partial.discard()
 
@@ -215,7 +214,7 @@ class MotionReader(Closing):
         path: The file.
 
     Raises:
-        InputError: It cannot be read, is no motion file, or one of a version that this program does not know.
+        InputError: It cannot be read, is not a motion file, or has an unknown version.
         CorruptInputError: Its header is damaged.
     """
 
@@ -242,10 +241,10 @@ class MotionReader(Closing):
         self._file.close()
 
     def __iter__(self) -> Iterator[FaceMotion]:
-        """All motions, from the beginning.
+        """Iterate over all motions, from the beginning.
 
         Raises:
-            CorruptInputError: A row is damaged or cut off, holds what is no number, or goes back in time.
+            CorruptInputError: A row is damaged or cut off, holds invalid numbers, or goes back in time.
         """
         self._file.seek(self._begin)
         last_seconds, index, size = -math.inf, 0, self._dtype.itemsize
@@ -264,11 +263,11 @@ class MotionReader(Closing):
             raise CorruptInputError(f"{self._path}: it holds no motion")
 
     def between(self, start_seconds: float, end_seconds: float | None) -> Iterator[tuple[float, FaceMotion]]:
-        """Read the motions of a stretch, each with its seconds since the first row of the file.
+        """Read the motions of a stretch, each with its seconds since the file's first row.
 
         Args:
-            start_seconds: Leave out what comes before.
-            end_seconds: Leave out what comes from here on; None reads to the end.
+            start_seconds: Start of the stretch.
+            end_seconds: End of the stretch; None reads to the end of the file.
 
         Raises:
             CorruptInputError: As from ``__iter__``.
@@ -310,7 +309,7 @@ def _read_fields(header: dict[str, Any]) -> tuple[np.dtype[Any], float, str]:
     """Row type, frame rate and title of a header.
 
     Raises:
-        ValueError: Something in it cannot be.
+        ValueError: A value in it is invalid.
     """
     dtype = _row_type(header["fields"])
     frame_rate = float(header.get("frame_rate", 30.0))
@@ -327,7 +326,7 @@ def _row_type(fields: list[dict[str, Any]]) -> np.dtype[Any]:
     """The layout of a row.
 
     Raises:
-        ValueError: A column is unknown, stands twice, or has another shape or type.
+        ValueError: A column is unknown, appears twice, or has another shape or type.
     """
     columns = []
     for field in fields:

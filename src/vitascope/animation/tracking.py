@@ -1,4 +1,4 @@
-"""Following faces through a video with MediaPipe's Face Landmarker (Tasks API).
+"""Follows faces through a video with MediaPipe's Face Landmarker (Tasks API).
 
 developers.google.com/edge/mediapipe/solutions/vision/face_landmarker/python
 """
@@ -34,26 +34,26 @@ MODEL_NAME = "face-landmarker"
 """The tracker's model in the catalogue."""
 
 FaceModel = Callable[[], Path]
-"""Gives the file ``face_landmarker.task``, which is looked for, or fetched, when it is first asked for: who has a
-portrait's landmarks and recorded motion needs none. Raises as ``fetch_face_model`` does."""
+"""Returns the file ``face_landmarker.task``, which is found or downloaded on first use: with a portrait's landmarks and
+recorded motion it is not needed. Raises the errors of ``fetch_face_model``."""
 
 Follow = Literal["largest"] | int
-"""Whom to follow: the largest face when one has to be chosen, or the n-th from the left of the picture, from 0."""
+"""The face to follow: the largest when one has to be chosen, or the n-th from the left of the picture, from 0."""
 
 _SAME_FACE_DISTANCE = 0.75
-"""A face is the one of the picture before when its centre moved by less than this many of its sizes."""
+"""Maximum distance between the centres of one face in consecutive pictures, in sizes of the face."""
 _CUT_PICTURE, _CUT_SUDDEN, _CUT_FACE = 0.08, 4.0, 0.02
-"""A cut changes the picture by more than this share of the scale in the mean, by so many times more than pictures
-before it changed, and puts the landmarks elsewhere by more than this many of the face's sizes. Light that is switched
-on does only the first two, a camera that pans only the first and last, a nod the last. From one video to another, both
-framed alike, it was 0.17 and 0.033."""
+"""Minimum changes at a cut: of the picture, as a mean share of full scale; relative to the changes of the pictures
+before; and of the landmarks, in sizes of the face. Light that is switched on meets only the first two, a panning camera
+only the first and last, a nod the last. Between two videos with the same framing, picture and landmarks changed by 0.17
+and 0.033."""
 _THUMBNAIL = 48
 _MOST_SEEN = 8
-"""Faces among which the largest is looked for."""
+"""Maximum number of faces among which the largest is chosen."""
 
 
 def driver_picture(frame: Frame, *, rotation_degrees: Rotation = 0, max_side: int = 768) -> RgbPicture:
-    """A driver's frame, upright, shrunk to what a tracker can use.
+    """Convert a driver's frame to an upright picture, shrunk for a tracker.
 
     Args:
         frame: In the CPU's memory.
@@ -81,12 +81,12 @@ def fetch_face_model(store: ModelStore, progress: Callable[[str, int, int], None
     """Find or fetch the file ``face_landmarker.task``.
 
     Args:
-        store: Where it lies, or is fetched to.
-        progress: Called with (model, bytes here, bytes in all) while it is fetched.
+        store: Where it is, or is downloaded to.
+        progress: Called with (model, bytes so far, bytes in all) during a download.
 
     Raises:
         MissingDependencyError: MediaPipe, which runs it, is not installed.
-        ModelError: It cannot be had.
+        ModelError: It is unavailable.
     """
     require_mediapipe()
     return store.pull(MODEL_NAME, progress=None if progress is None else partial(progress, MODEL_NAME))
@@ -99,7 +99,8 @@ def require_mediapipe() -> Any:
         MissingDependencyError: It is not installed, or cannot be loaded.
     """
     if "mediapipe" not in sys.modules:
-        # It keeps failed imports of its own for ever, and with them the frames that called it. A thread has none.
+        # MediaPipe keeps its failed imports forever, with the stack frames that called them. A new thread has none of
+        # ours.
         loading = threading.Thread(target=_import_mediapipe, name="vitascope-mediapipe")
         loading.start()
         loading.join()
@@ -113,7 +114,7 @@ def require_mediapipe() -> Any:
 
 
 def _import_mediapipe() -> None:
-    with suppress(ImportError):  # raised again when it is used
+    with suppress(ImportError):  # raised again on use
         importlib.import_module("mediapipe")
 
 
@@ -122,15 +123,15 @@ class FaceTracker(Closing):
 
     Args:
         model: The file ``face_landmarker.task``.
-        mode: ``video`` for pictures in order, ``image`` for pictures that have nothing to do with one another.
-        max_faces: Most faces that are found in a picture.
-        follow: Which of them ``track`` gives.
+        mode: ``video`` for consecutive pictures, ``image`` for unrelated ones.
+        max_faces: Maximum faces to find in a picture.
+        follow: Which of them ``track`` follows.
         refine: Also run the blendshape network; without it all weights are 0.
         min_confidence: 0..1, of detection, presence and tracking.
 
     Raises:
         MissingDependencyError: MediaPipe is not installed.
-        ModelError: The file is no Face Landmarker.
+        ModelError: The file is not a Face Landmarker.
     """
 
     def __init__(
@@ -154,7 +155,7 @@ class FaceTracker(Closing):
         self._track = 0
         self._mouth = MouthWatch()
         self.most_faces = 0
-        """Faces that there were to choose from when one had to be chosen, at most."""
+        """Largest number of faces among which one had to be chosen."""
         self._thumbnail: RgbPicture | None = None
         self._usual_change = 0.0
         self._max_faces = max_faces
@@ -174,7 +175,7 @@ class FaceTracker(Closing):
                         output_facial_transformation_matrixes=True,
                     )
                 )
-                # Networks open when they are first used; what they print of it is of no use to anybody.
+                # Networks open on first use, and print messages that are of no use to the user.
                 self.find(np.zeros((64, 64, 3), np.uint8))
         except (RuntimeError, ValueError, OSError) as error:
             raise ModelError(f"{model}: not a Face Landmarker that MediaPipe can load ({error})") from error
@@ -190,7 +191,7 @@ class FaceTracker(Closing):
         try:
             landmarker.close()
         except KeyboardInterrupt:
-            # MediaPipe's thread frees the networks all the same; its finaliser would free them again, and crash.
+            # MediaPipe's thread still frees the networks; its finaliser would free them again, and crash.
             landmarker._handle = None
             raise
 
@@ -199,7 +200,7 @@ class FaceTracker(Closing):
 
         Args:
             rgb: uint8 [H, W, 3], upright.
-            pts_seconds: When it is shown; must grow from picture to picture in ``video`` mode.
+            pts_seconds: Its time; must increase from picture to picture in ``video`` mode.
 
         Raises:
             EngineError: MediaPipe failed.
@@ -209,7 +210,7 @@ class FaceTracker(Closing):
             if self._mode == "image":
                 result = self._landmarker.detect(picture)
             else:
-                # MediaPipe wants whole milliseconds that grow.
+                # MediaPipe requires increasing whole milliseconds.
                 self._last_ms = max(round(pts_seconds * 1000), self._last_ms + 1)
                 result = self._landmarker.detect_for_video(picture, self._last_ms)
         except (RuntimeError, ValueError) as error:
@@ -217,15 +218,15 @@ class FaceTracker(Closing):
         return _faces(result, (rgb.shape[1], rgb.shape[0]), pts_seconds)
 
     def track(self, rgb: RgbPicture, *, pts_seconds: float) -> TrackedFace | None:
-        """Find the followed face in the next picture; None while it cannot be seen.
+        """Find the followed face in the next picture; None while it is not visible.
 
-        The face after a cut is a new one, wherever it is. MediaPipe, asked for one face, gives the one that it is
-        surest of: when one has to be chosen, the largest is looked for, and the others are hidden from MediaPipe in
-        that picture.
+        After a cut, every face is a new one. Asked for one face, MediaPipe returns the one that it is surest of; so
+        when one has to be chosen, the largest is searched for, and the others are hidden from MediaPipe in that
+        picture.
 
         Args:
             rgb: uint8 [H, W, 3], upright.
-            pts_seconds: When it is shown; must grow from picture to picture.
+            pts_seconds: Its time; must increase from picture to picture.
 
         Raises:
             EngineError: MediaPipe failed.
@@ -242,7 +243,7 @@ class FaceTracker(Closing):
         return replace(face, mouth_covered=self._mouth.is_covered(rgb, face))
 
     def _is_cut(self, rgb: RgbPicture) -> bool:
-        """True when the picture suddenly has little in common with the one before."""
+        """True if the picture suddenly differs much from the one before."""
         height, width = rgb.shape[:2]
         thumbnail = rgb[:: max(height // _THUMBNAIL, 1), :: max(width // _THUMBNAIL, 1)].copy()
         before, self._thumbnail = self._thumbnail, thumbnail
@@ -255,7 +256,7 @@ class FaceTracker(Closing):
         return False
 
     def _largest(self, rgb: RgbPicture, found: TrackedFace) -> TrackedFace:
-        """Go over to the largest face when another one was found."""
+        """Switch to the largest face if another one was found."""
         if self._finder is None:
             self._finder = FaceTracker(
                 self._model,
@@ -274,7 +275,7 @@ class FaceTracker(Closing):
             hidden[top:bottom, left:right] = 0
         left, top, right, bottom = (max(round(edge), 0) for edge in faces[0].box)
         hidden[top:bottom, left:right] = rgb[top:bottom, left:right]
-        self.find(np.zeros_like(rgb), pts_seconds=found.pts_seconds)  # it forgets whom it followed
+        self.find(np.zeros_like(rgb), pts_seconds=found.pts_seconds)  # makes it forget the face it followed
         again = self.find(hidden, pts_seconds=found.pts_seconds)
         if not again or _distance(again[0], faces[0]) > _SAME_FACE_DISTANCE * faces[0].size_pixels:
             return found
@@ -282,7 +283,7 @@ class FaceTracker(Closing):
         return self._followed
 
     def choose(self, faces: list[TrackedFace]) -> TrackedFace | None:
-        """Choose the followed one of a picture's faces; keeps to the same person while they can be seen."""
+        """Choose the followed one of a picture's faces; stays with the same person while they are visible."""
         if not faces:
             self._followed = None
             return None
@@ -337,7 +338,7 @@ def _blendshapes(result: Any, index: int) -> FloatArray:
 
 
 def _moved(face: TrackedFace, before: TrackedFace) -> float:
-    """Distance that landmarks moved, in sizes of the face."""
+    """Distance by which landmarks moved, in sizes of the face."""
     apart = np.linalg.norm(face.landmarks[:, :2] - before.landmarks[:, :2], axis=1).mean()
     return float(apart) / max(before.size_pixels, 1.0)
 

@@ -5,7 +5,7 @@ CenterFace (Xu, Yan, Sun and others, "CenterFace: Joint Face Detection and Align
 centre's offset in the cell. ISNet (Qin, Dai, Hu, Fan, Shao and Van Gool, "Highly Accurate Dichotomous Image
 Segmentation", 2022) finds what is salient, people or things.
 
-Both files fix the picture's size: CenterFace's is made free in memory, ISNet's (1024 x 1024) is replaced.
+Both files fix the picture's size: CenterFace's is made variable in memory, ISNet's (1024 x 1024) is replaced.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Finder(Closing):
         try:
             network = onnx.load(str(path))
             prepare(network.graph)
-        except Exception as error:  # protobuf has errors of its own
+        except Exception as error:  # protobuf raises errors of its own
             raise ModelError(f"{path}: not {name}: {error}") from error
         self._engine = OnnxRuntimeEngine(network.SerializeToString(), threads=threads, label=name.lower())
 
@@ -108,8 +108,8 @@ class CenterFace(_Finder):
 
 _OWN_SIDE: Final = 1024
 _SIDE: Final = 640
-"""Rows and columns of the network's input. On two clips of held objects 640 found the same as 1024, at a
-third of the work; 384 and 512 missed a pot and a cup."""
+"""Rows and columns of the network's input. On two clips of held objects, 640 found the same as 1024 in a third of the
+time; 384 and 512 missed a pot and a cup."""
 _MEAN, _SPREAD = 128.0, 256.0
 
 

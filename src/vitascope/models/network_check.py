@@ -13,7 +13,7 @@ from vitascope.gpu.kernels.cuda_module import import_cupy, is_on_gpu
 from vitascope.models.network import MattingNetwork
 
 CHECK_STEPS = 3
-"""Frames of one check, which the network gets in one call."""
+"""Frames of one check, in one call of the network."""
 
 _PICTURES = "pictures"
 
@@ -21,10 +21,10 @@ _PICTURES = "pictures"
 def random_pictures(
     *, steps: int = CHECK_STEPS, eyes: int = 1, size: tuple[int, int] = (144, 256)
 ) -> Callable[[], Arrays]:
-    """Pictures for a check: smooth noise that drifts, float32 [T, E, 3, h, w] in 0..1, the same each time.
+    """Make pictures for a check: drifting smooth noise, float32 [T, E, 3, h, w] in 0..1, the same each time.
 
-    Several steps, because what a recurrent network got wrong in its state shows in the next frame. Smooth, because
-    pixel noise looks like nothing a network has seen.
+    Several frames, because an error in a recurrent network's state shows in the next frame. Smooth, because pixel noise
+    looks like nothing that a network has seen.
     """
 
     def make() -> Arrays:
@@ -40,7 +40,7 @@ def random_pictures(
 
 
 def network_runner(network: MattingNetwork, *, on_gpu: bool) -> Runner:
-    """A runner that mattes one short stream from the beginning.
+    """Make a runner that mattes one short stream from the beginning.
 
     Args:
         network: Takes NCHW pictures of any size, as RobustVideoMatting does.
@@ -48,7 +48,7 @@ def network_runner(network: MattingNetwork, *, on_gpu: bool) -> Runner:
 
     Returns:
         From ``pictures`` [T, E, 3, h, w] to alpha's ``gain`` and ``offset`` [T, E, 1, h, w], or ``alpha`` [T, E, h, w].
-        The foreground's coefficients are left out: nothing asks for them, and some engines do not return them.
+        The foreground's coefficients are left out: nothing needs them, and some engines do not return them.
     """
 
     def run(inputs: Arrays) -> Arrays:

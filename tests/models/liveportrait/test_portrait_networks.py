@@ -92,7 +92,7 @@ def test_motions_are_joined_and_cut() -> None:
 def test_a_folder_without_weights_names_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "base_models").mkdir()
     (tmp_path / CHECKPOINTS["motion"]).write_bytes(b"")
-    with pytest.raises(ModelError, match="need base_models/appearance") as caught:
+    with pytest.raises(ModelError, match="lack base_models/appearance") as caught:
         LivePortraitNetworks.open(tmp_path, device=select_device("cpu"))
     assert "motion_extractor" not in str(caught.value)
 

@@ -1,1 +1,1 @@
-"""The portrait, live: a camera in, pictures to any number of sinks out, the newest of everything first."""
+"""Live animation: from a camera to any number of sinks, always with the newest picture."""

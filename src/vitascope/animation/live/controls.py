@@ -46,20 +46,20 @@ class LiveState:
     """The state of a live run that keys change."""
 
     strength: float = 1.0
-    """Times the gains of expression and pose."""
+    """Factor on the gains of expression and pose."""
     smoothing_window: int = 5
-    """Frames."""
+    """In frames."""
     mirror: bool = False
     overlay: bool = False
     background: Background = "portrait"
 
 
 class Controls(RunControls):
-    """The state of a live animation and requests to it. Thread-safe.
+    """State of a live animation, and requests to it. Thread-safe.
 
     Args:
-        state: To begin with.
-        on_message: Called with a few words on what a key did.
+        state: Initial state.
+        on_message: Called with a short message about what a key did.
     """
 
     keys = KEYS
@@ -71,11 +71,11 @@ class Controls(RunControls):
 
     @property
     def state(self) -> LiveState:
-        """The state as it is now."""
+        """The current state."""
         return self._state
 
     def change(self, *, strength: float | None = None, smoothing_window: int | None = None) -> None:
-        """Set what keys change by steps, within the same limits; None leaves a value.
+        """Set the values that keys change in steps, within the same limits; None leaves a value unchanged.
 
         Args:
             strength: 0.1 to 4.

@@ -1,4 +1,4 @@
-"""Effects on a live picture: the portrait on green, for programs that take a key colour; the driver in a corner."""
+"""Effects on a live picture: the portrait on green, for chroma keying elsewhere; the driver in a corner."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from vitascope.models.network import MattingNetwork
 GREEN = (0, 177, 64)
 """The green of chroma key cloth, R'G'B'."""
 _SOFT_EDGE = (0.2, 0.9)
-"""Mattes of the small network are soft; this takes the halo away, as the profile ``fast`` does."""
+"""Edge levels against the halo of the small network's soft mattes, as in the profile ``fast``."""
 
 
 class GreenScreen:
-    """Lays a picture's person on green, matted frame by frame by the network in the wheel. Used by one thread.
+    """Puts a picture's person on green, matted frame by frame by the bundled network. Used by one thread.
 
     Args:
-        network: A matting network that takes NHWC pictures of 0..1 and gives alpha; owned by the caller.
+        network: A matting network for NHWC pictures in 0..1 that returns alpha; owned by the caller.
     """
 
     def __init__(self, network: MattingNetwork) -> None:
@@ -26,13 +26,13 @@ class GreenScreen:
         self._state = network.new_state()
 
     def __call__(self, rgb: RgbPicture) -> RgbPicture:
-        """Lay uint8 [H, W, 3] on green; a new array."""
+        """Put the person of uint8 [H, W, 3] on green; returns a new array."""
         height, width = rgb.shape[:2]
         wanted = self._network.input_for((height, width))
         small = cv2.resize(rgb, (wanted.size[1], wanted.size[0]), interpolation=cv2.INTER_AREA)
         images = np.multiply(small, np.float32(1 / 255), dtype=np.float32)[None, None]
         (estimate,) = self._network.infer(images, self._state)
-        assert estimate.alpha is not None  # the selfie networks give nothing else
+        assert estimate.alpha is not None  # the selfie networks return alpha
         low, high = _SOFT_EDGE
         alpha = np.clip((estimate.alpha[0] - low) / (high - low), 0, 1)
         share = cv2.resize(np.asarray(alpha, np.float32), (width, height), interpolation=cv2.INTER_LINEAR)
@@ -45,9 +45,9 @@ def with_overlay(rgb: RgbPicture, driver: RgbPicture, face: TrackedFace) -> RgbP
     """Show the driver's picture and its landmarks, small, in the portrait's upper left corner.
 
     Args:
-        rgb: The portrait, uint8 [H, W, 3]; not changed.
+        rgb: The portrait, uint8 [H, W, 3]; unchanged.
         driver: The driver's picture, uint8 [h, w, 3].
-        face: What was found in it; landmarks in its pixels.
+        face: The face found in it, with landmarks in its pixels.
 
     Returns:
         A new array like ``rgb``.

@@ -1,4 +1,4 @@
-"""Report of a live animation: shown on the key R, and at its end."""
+"""Report of a live animation, shown on the key R and at the end."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from vitascope.gpu.profiling.utilisation import Utilisation
 from vitascope.media.live_loop import RunReport, in_milliseconds
 
-# What the guide of the portrait animator calls good and poor.
+# Limits from the guide of the portrait animator.
 _POOR_FPS = 30.0
 _GOOD_LATENCY_MS, _POOR_LATENCY_MS = 15.0, 30.0
 _GOOD_BEHIND_MS, _POOR_BEHIND_MS = 150.0, 250.0
-"""Pictures behind a sound: people begin to notice at 125 ms, and mind at 185 (ITU-R BT.1359)."""
+"""Delay of pictures behind sound: people notice it from 125 ms, and object from 185 (ITU-R BT.1359)."""
 _IDLE_GPU_PERCENT, _FULL_GPU_PERCENT = 50.0, 98.0
 _FULL_GPU_MEMORY = 0.9
 _HOT_CELSIUS = 80.0
@@ -20,16 +20,16 @@ _FREQUENT_DROPS = 0.05
 _CLOSE = 0.9
 _OFTEN_LOST = 0.5
 _ON_CPU = ("mesh",)
-"""Animators to which a GPU that rests means nothing: it draws within a millisecond, if it draws at all."""
+"""Animators for which an idle GPU means nothing: they draw on it within a millisecond, or not at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveReport(RunReport):
-    """A live animation, so far or whole."""
+    """A live animation, finished or so far."""
 
     animator: str
     listens: bool = False
-    """True for a voice, of which a moment's mouth is known only some time after it."""
+    """True for a voice: the mouth at a moment is known only some time after it."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; times in seconds."""
@@ -37,7 +37,7 @@ class LiveReport(RunReport):
 
 
 def verdict(report: LiveReport) -> list[str]:
-    """Judge the run: good and poor, a line each; the reference is a 60 fps stream on a desktop GPU."""
+    """Judge the run, one line for each good or poor point; the reference is a 60 fps stream on a desktop GPU."""
     lines = []
     fps, latency_ms = report.frames_per_second, report.latency.p50_seconds * 1e3
     given = report.captured_per_second
@@ -46,7 +46,7 @@ def verdict(report: LiveReport) -> list[str]:
     elif fps >= given * _CLOSE:
         lines.append(f"fair: {fps:.0f} fps of {report.target_fps:.0f} wanted; the driver is no faster")
     else:
-        # Capturing is mostly waiting for the camera.
+        # Capturing mostly waits for the camera.
         working = [stage for stage in report.pipeline.stages if stage.name != "capture"]
         slowest = max(working, key=lambda stage: stage.load, default=None)
         where = f"; {slowest.name} is busiest ({slowest.load:.0%})" if slowest is not None else ""
@@ -81,8 +81,8 @@ def _verdict_on_gpu(used: Utilisation | None, *, waits: bool) -> list[str]:
     """Judge the use of the GPU.
 
     Args:
-        used: What was measured; None, or one without a GPU, gives no lines.
-        waits: True where an idle GPU means that something else holds it up.
+        used: The measurements; None, or those without a GPU, give no lines.
+        waits: True if an idle GPU means that something else delays it.
     """
     if used is None or used.gpu_percent is None:
         return []
@@ -101,7 +101,7 @@ def _verdict_on_gpu(used: Utilisation | None, *, waits: bool) -> list[str]:
 
 
 def summarise_live(report: LiveReport) -> list[str]:
-    """The report for a person, a line each."""
+    """Summarise a report for the user, in lines."""
     device = "" if report.device is None else f" on {report.device}"
     return [
         f"{report.shown} pictures in {report.seconds:.1f} s: {report.frames_per_second:.1f} fps; "

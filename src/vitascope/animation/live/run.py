@@ -1,4 +1,4 @@
-"""``vitascope animate`` live: everything that a session needs, opened from settings."""
+"""Runs ``vitascope animate`` live: opens everything that a session needs from settings."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ from vitascope.models.selfie.selfie import SelfieNetwork
 from vitascope.models.store.store import ModelStore
 
 _MOST_BEHIND_MS = 150.0
-"""Lips behind a voice."""
+"""Maximum delay of lips behind a voice."""
 _ABSENCE_SECONDS = 1.0
-"""Longer than any camera takes for a picture, and than videos stand still between two."""
+"""Time without a picture after which the driver counts as absent: longer than any camera's or video's interval."""
 
 
 def animate_live(
@@ -69,33 +69,32 @@ def animate_live(
     on_message: Callable[[str], object] | None = None,
     fetch_progress: Callable[[str, int, int], None] | None = None,
 ) -> LiveReport:
-    """Animate a portrait into sinks until somebody quits.
+    """Animate a portrait into sinks until the user quits.
 
     Args:
         portrait: A picture file.
         driver: A camera's number or address, or a microphone (``mic``, ``mic:DEVICE``); a video, a sound file or a
-            ``.motion`` file is played at its own pace.
-        sinks: As ``media.sinks.registry.make_sink`` takes them; at least one.
+            ``.motion`` file is played in real time.
+        sinks: As for ``media.sinks.registry.make_sink``; at least one.
         loaded: Settings.
-        store: Where the tracker's model lies, or is fetched to.
-        record: Where to keep the driver's motion (``.motion``).
-        seconds: When to stop by itself; None runs until the key Q or the driver's end.
-        endless_fps: For measuring: a driver's file is given again and again, at this many pictures a second.
-        warm_up_pictures: For measuring: the first pictures, which figures leave out, and before which ``seconds`` does
-            not begin.
-        on_session: Given the session before it runs, for keys and ``stop``.
-        on_report: Called with a report when R was pressed.
+        store: Where the tracker's model is, or is downloaded to.
+        record: File to record the driver's motion to (``.motion``).
+        seconds: Duration; None runs until the key Q or the driver's end.
+        endless_fps: For measuring: repeats a driver's file at this many pictures a second.
+        warm_up_pictures: For measuring: number of first pictures that figures leave out; ``seconds`` counts from these.
+        on_session: Called with the session before it runs, for keys and ``stop``.
+        on_report: Called with a report when R is pressed.
         on_message: Called with one line that the user should see at once.
-        fetch_progress: Called with (model, bytes here, bytes in all) while it is fetched.
+        fetch_progress: Called with (model, bytes so far, bytes in all) during a download.
 
     Returns:
-        The report of the whole run; its sinks say which of them failed.
+        The report of the whole run; its sinks tell which of them failed.
 
     Raises:
-        UsageError: No sink, or one that does not exist; a recording to record; a part of a camera.
+        UsageError: No sink, or an unknown one; a recorded driver with ``record``; a part of a camera's video.
         InputError: Portrait or driver cannot be read.
-        ModelError: The tracker's model cannot be had.
-        MissingDependencyError: MediaPipe is not installed, or what a sink needs.
+        ModelError: The tracker's model is unavailable.
+        MissingDependencyError: MediaPipe, or a package that a sink needs, is not installed.
         OutputError: A sink cannot be opened, or every one failed while the portrait moved.
         PipelineError: A stage failed.
     """
@@ -174,7 +173,7 @@ def animate_live(
         selfie = SelfieNetwork(store.path("selfie"), store.path("selfie-landscape"))
         stack.callback(selfie.close)
         made = SinkFormat(width, height, Fraction(performance.target_fps).limit_denominator(1001))
-        runs = threading.Event()  # a sink that cannot even be opened ends the command, and is said once
+        runs = threading.Event()  # a sink that cannot be opened ends the command, with one message
         tell = telling_failures(on_message, runs)
         outlets = [
             SinkOutlet(sink, made, on_failure=tell, threaded=performance.use_async_output)
@@ -217,23 +216,23 @@ def animate_live(
                 report: LiveReport = session.run()
         except BaseException as error:
             if session.is_stuck:
-                stack.pop_all()  # a thread that hangs may use what would be closed, and closing would wait for it
+                stack.pop_all()  # a hanging thread may still use these, and closing would wait for it
             elif recorder is not None and runs.is_set() and isinstance(error, OutputError):
-                recorder.finish()  # what was recorded does not depend on where the pictures went
+                recorder.finish()  # the recording does not depend on the sinks
             raise
         if recorder is not None:
             recorder.finish()
-        # Waiting for the camera is no work that could be sped up.
+        # Waiting for the camera cannot be sped up.
         ours = replace(report.pipeline, stages=report.pipeline.stages[1:], queues=report.pipeline.queues[1:])
         for line in profile.save(ours):
             if on_message is not None:
                 on_message(line)
-    # Closing the sinks may still have failed: a disk that is full, say.
+    # Closing the sinks may have failed, for example on a full disk.
     return replace(report, sinks=tuple(outlet.report() for outlet in outlets))
 
 
 def _profile(sinks: Sequence[Sink], record: Path | None, loaded: LoadedSettings) -> PipelineProfile:
-    """Beside the first file that is written; without one in the current folder, as snapshots."""
+    """Path of the profile: beside the first written file, else in the current folder, like snapshots."""
     target = next(iter(files_of(sinks)), record) or Path(f"animate-{strftime('%Y%m%d-%H%M%S')}")
     return PipelineProfile(
         f"animate {target.name}",
@@ -291,7 +290,7 @@ def _open_source(
 
 
 def _most_behind_ms(loaded: LoadedSettings, *, listens: bool) -> float:
-    """The longest delay that is not reported: what the user set, else what suits pictures, or lips behind a voice."""
+    """The maximum delay that is not reported: the user's, else the limit for pictures or for lips behind a voice."""
     key = "performance.max_latency_ms"
     if listens and not loaded.origin(key).explicit:
         return _MOST_BEHIND_MS
@@ -316,18 +315,18 @@ def measure_live(
     on_session: Callable[[LiveSession], object] | None = None,
     on_message: Callable[[str], object] | None = None,
 ) -> LiveReport:
-    """Animate a portrait live for a while, with pictures at ``performance.target_fps`` and nowhere to show them.
+    """Measure live animation of a portrait, at ``performance.target_fps``, without showing it.
 
-    A video measures tracker and animator, a ``.motion`` file the animator alone. The driver begins again when it ends.
+    A video measures tracker and animator, a ``.motion`` file only the animator. The driver repeats when it ends.
 
     Args:
         portrait: A picture file.
         driver: A video or a ``.motion`` file.
         loaded: Settings.
-        store: Where the tracker's model lies, or is fetched to.
-        seconds: How long, after the first picture that counts.
-        warm_up_pictures: The first pictures, which are slower and which the figures leave out.
-        on_session: Given the session before it runs, for ``stop``.
+        store: Where the tracker's model is, or is downloaded to.
+        seconds: Duration, from the first picture that counts.
+        warm_up_pictures: Number of first pictures, which are slower, that the figures leave out.
+        on_session: Called with the session before it runs, for ``stop``.
         on_message: Called with one line that the user should see at once.
 
     Returns:

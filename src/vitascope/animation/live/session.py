@@ -1,4 +1,4 @@
-"""A live animation: capture, track, animate and hand over, each in a thread of its own, the newest picture first.
+"""A live animation: capture, track, animate and show, each on its own thread, with the newest picture.
 
 ::
 
@@ -32,7 +32,7 @@ from vitascope.media.sinks.sink import LivePicture
 
 
 class Tracker(Protocol):
-    """Finder of the driver's face, such as ``animation.tracking.FaceTracker``."""
+    """Finds the driver's face, such as ``animation.tracking.FaceTracker``."""
 
     def track(self, rgb: RgbPicture, *, pts_seconds: float) -> TrackedFace | None:
         """The followed face; None while it cannot be seen."""
@@ -40,7 +40,7 @@ class Tracker(Protocol):
 
 
 class Estimator(Protocol):
-    """Maker of motion from faces, such as ``animation.motion.MotionEstimator``."""
+    """Estimates motion from faces, such as ``animation.motion.MotionEstimator``."""
 
     def update(
         self, face: TrackedFace | None, *, pts_seconds: float, driver_rgb: RgbPicture | None = None
@@ -49,11 +49,11 @@ class Estimator(Protocol):
         ...
 
     def set_neutral(self, face: TrackedFace | None = None) -> bool:
-        """Take the face that is seen now for neutral; False when there is none."""
+        """Use the current face as neutral; False if there is none."""
         ...
 
     def find_neutral(self) -> bool:
-        """Take the best face seen so far for neutral; False when there is none."""
+        """Use the best face seen so far as neutral; False if there is none."""
         ...
 
     def set_smoothing(self, *, pose_window: int, expression_window: int) -> None:
@@ -70,13 +70,14 @@ class LiveOptions(RunOptions):
     """Options of a live animation."""
 
     skip_similarity: float | None = None
-    """0..1: a driver's picture at least as similar to the last one is not animated; None animates every one."""
+    """0..1: a driver's picture at least this similar to the last animated one is skipped; None skips none."""
     pose_window: int | None = None
-    """Frames that the head's pose is smoothed over; None is the same as for the face."""
+    """Number of frames over which the head's pose is smoothed; None is the same as for the face."""
     listens: bool = False
-    """A voice moves the portrait."""
+    """True if a voice moves the portrait."""
     absence_seconds: float | None = None
-    """After so long without a picture the driver is taken for absent, and the portrait relaxes; None waits still."""
+    """Time without a picture after which the driver counts as absent, and the portrait relaxes; None waits without
+    moving."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,11 +96,11 @@ class _Made:
 
 
 class _Absence(CameraPicture):
-    """Stands in for pictures that do not come; shows the last one that did."""
+    """Replaces missing pictures while the driver is absent; shows the last one."""
 
 
 def _described(item: CameraPicture | _Seen | _Made) -> str:
-    """Name the picture that a stage worked on when it failed."""
+    """Name the picture of a stage's item, for errors."""
     if isinstance(item, _Made):
         return f"picture {item.picture.index} of the driver"
     captured = item.captured if isinstance(item, _Seen) else item
@@ -107,26 +108,26 @@ def _described(item: CameraPicture | _Seen | _Made) -> str:
 
 
 class LiveSession(LiveLoop[CameraPicture]):
-    """One portrait following one camera. ``run`` works until it is stopped; everything else may be called meanwhile.
+    """One portrait that follows one camera. ``run`` works until stopped; everything else may be called meanwhile.
 
     Args:
         source: The camera.
         tracker: Finds the driver's face; None if motion comes without pictures.
-        estimator: Makes motion of it.
-        animator: With its portrait set.
+        estimator: Estimates motion from it.
+        animator: The animator, with its portrait set.
         size: (width, height) of its pictures.
         outlets: Started sinks; not closed here.
-        controls: What keys change.
-        options: How to go about it.
-        mirror: For the key M; None when it is not wanted.
-        on_background: Lays the portrait on green; None when it cannot.
-        recorder: Keeps the motion.
-        set_strength: Called with a new strength, for animators that have one.
-        on_report: Called with a report when one was requested.
+        controls: State that keys change.
+        options: Options of the run.
+        mirror: For the key M; None if unwanted.
+        on_background: Puts the portrait on green; None if unavailable.
+        recorder: Records the motion.
+        set_strength: Called with a new strength, for animators that support it.
+        on_report: Called with each requested report.
         on_message: Called with one line that the user should see at once.
-        sampler: Measures CPU and GPU; started.
-        device: What draws, for the report.
-        with_spans: Lays a profiler's spans around the work of the stages.
+        sampler: Measures CPU and GPU; already started.
+        device: Name of the drawing device, for the report.
+        with_spans: True to record a profiler's span for each item of the stages.
     """
 
     _snapshot_name = "portrait"
@@ -162,7 +163,7 @@ class LiveSession(LiveLoop[CameraPicture]):
             sampler=sampler,
         )
         self.controls = controls
-        """Keys, and what they changed."""
+        """The state that keys change."""
         self._tracker = tracker
         self._estimator = estimator
         self._animator = animator
@@ -190,11 +191,11 @@ class LiveSession(LiveLoop[CameraPicture]):
 
     @property
     def is_stuck(self) -> bool:
-        """True after a run of which a thread was left behind: what tracks and animates may still be in use."""
+        """True after a run that left a thread behind: tracker and animator may still be in use."""
         return self._has_ended.is_set() and bool(self._at_work)
 
     def report(self) -> LiveReport:
-        """The run so far."""
+        """Report the run so far."""
         return LiveReport(
             animator=self._animator.name,
             size=self._size,
@@ -212,7 +213,7 @@ class LiveSession(LiveLoop[CameraPicture]):
         return _Absence(last.rgb, now, last.index, False)
 
     def _watched(self, name: str, work: Callable[[Taken], Made]) -> Callable[[Taken], Made]:
-        """A stage that records whether it is working."""
+        """Wrap a stage so that it records when it is working."""
 
         def watched(taken: Taken) -> Made:
             self._at_work.add(name)
@@ -243,7 +244,7 @@ class LiveSession(LiveLoop[CameraPicture]):
         return _Seen(picture, motion, is_lost=self._tracker is not None and face is None)
 
     def _obey(self) -> None:
-        """Do what was asked of the estimator."""
+        """Carry out requests to the estimator."""
         controls = self.controls
         recorded = "a recording has its own neutral" if self._tracker is None else None
         if controls.take("neutral"):
@@ -270,7 +271,8 @@ class LiveSession(LiveLoop[CameraPicture]):
         if self._set_strength is not None and state.strength != self._strength:
             self._strength = state.strength
             self._set_strength(state.strength)
-        # Who barely moves is shown already, unless the last picture fell out or a key changed how it is drawn.
+        # A driver who barely moved needs no new picture, unless the last one was dropped or a key changed how it is
+        # drawn.
         is_repeat = seen.is_repeat and self._drawn == (seen.motion, state)
         if not is_repeat:
             self._drawn = seen.motion, state
@@ -281,7 +283,7 @@ class LiveSession(LiveLoop[CameraPicture]):
             if state.overlay and seen.motion.face is not None:
                 rgb = with_overlay(rgb, seen.captured.rgb, seen.motion.face)
             self._last_picture = rgb
-        assert self._last_picture is not None  # the first one is no repeat
+        assert self._last_picture is not None  # the first one is never a repeat
         captured = seen.captured
         picture = LivePicture(
             self._last_picture, captured_seconds=captured.captured_seconds, index=captured.index
@@ -293,7 +295,7 @@ class LiveSession(LiveLoop[CameraPicture]):
 
 
 _NOTHING_IN_COMMON = 0.02
-"""Mean difference of one tile of two thumbnails, in shares of the scale."""
+"""Mean difference of a tile of two thumbnails at which similarity is 0, as a share of full scale."""
 _TILES = (8, 8)
 _THUMBNAIL = (64, 64)
 
@@ -302,7 +304,7 @@ class Stillness:
     """Compares each picture of a driver with the last one that was animated. Used by one thread.
 
     Args:
-        similarity: 0..1: from here on the driver barely moved.
+        similarity: 0..1: minimum at which the driver barely moved.
     """
 
     def __init__(self, similarity: float) -> None:
@@ -310,25 +312,26 @@ class Stillness:
         self._animated: RgbPicture | None = None
 
     def barely_moved(self, rgb: RgbPicture, *, is_first: bool) -> bool:
-        """True when the picture need not be animated.
+        """True if a picture need not be animated.
 
         Args:
             rgb: The driver's picture, uint8 [H, W, 3].
-            is_first: The first one after the camera was found, or found again, is always animated.
+            is_first: True for the first picture after the camera was found, or found again; it is always animated.
         """
         thumbnail = np.asarray(cv2.resize(rgb, _THUMBNAIL, interpolation=cv2.INTER_AREA), np.uint8)
         before = self._animated
         if before is not None and not is_first and similarity(before, thumbnail) >= self._similarity:
             return True
-        self._animated = thumbnail  # of the last one that was animated: drift adds up
+        self._animated = thumbnail  # only when animated, so that drift adds up
         return False
 
 
 def similarity(before: RgbPicture, now: RgbPicture) -> float:
-    """Compare two small pictures: 1 when nothing changed, 0 when any tile differs by 2 % of the scale.
+    """Compare two small pictures: 1 if nothing changed, 0 if any tile differs by 2 % of full scale.
 
-    Two consecutive pictures of people who talk in front of a still camera: 0.73 and 0.78 in the median, 0.86
-    and 0.90 in the stillest 5 % (two videos of 512x512). So 0.92 finds drivers who sit still, and nobody who speaks.
+    For consecutive pictures of people who talk in front of a fixed camera it is 0.73 and 0.78 in the median, and 0.86
+    and 0.90 in the stillest 5 % (two videos of 512x512). So 0.92 detects drivers who sit still, but not those who
+    speak.
 
     Args:
         before: uint8 [64, 64, 3].

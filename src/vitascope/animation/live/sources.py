@@ -1,4 +1,4 @@
-"""Drivers other than a camera, in real time: a video as if it were one, a voice, recorded motion; endless videos."""
+"""Drivers other than a camera, in real time: a video, a voice, recorded motion; and endless drivers for measuring."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NO_PICTURE = np.zeros((1, 1, 3), np.uint8)
 
 
 class FilmSource(PacedFilm[CameraPicture]):
-    """A driver's video that is shown at its own pace; arguments and errors are those of ``PacedFilm``."""
+    """A driver's video in real time; arguments and errors are those of ``PacedFilm``."""
 
     def _picture_of(self, frame: Frame, captured_seconds: float) -> CameraPicture:
         rgb = driver_picture(frame, rotation_degrees=self.info.rotation_degrees)
@@ -42,14 +42,14 @@ class FilmSource(PacedFilm[CameraPicture]):
 
 
 class _Recorded(Paced):
-    """An estimator of motion that is known: it gives what ``take`` announced, and is asked for nothing else."""
+    """An estimator for known motion: it returns the motion of the picture from ``take``."""
 
     _given: FaceMotion
 
     def update(
         self, face: TrackedFace | None, *, pts_seconds: float, driver_rgb: RgbPicture | None = None
     ) -> FaceMotion:
-        """Give the motion that ``take`` announced."""
+        """Return the motion of the picture from ``take``."""
         del face, pts_seconds, driver_rgb
         return self._given
 
@@ -63,17 +63,17 @@ class _Recorded(Paced):
         return False
 
     def set_smoothing(self, *, pose_window: int, expression_window: int) -> None:
-        """A recording was smoothed when it was made."""
+        """Do nothing: a recording is smoothed already."""
 
 
 class ReplaySource(_Recorded):
-    """Recorded motion at its own pace: camera and estimator in one.
+    """Recorded motion in real time: camera and estimator in one.
 
     Args:
         path: A ``.motion`` file.
-        start_seconds: Leave out what comes before, counted from the first row.
-        end_seconds: Leave out what comes from here on.
-        clock: Seconds that pass evenly.
+        start_seconds: Start of the part, counted from the first row.
+        end_seconds: End of the part.
+        clock: A monotonic clock, in seconds.
         wait: Sleeps.
 
     Raises:
@@ -100,7 +100,7 @@ class ReplaySource(_Recorded):
         self._given = FaceMotion()
 
     def take(self, *, timeout_seconds: float | None = None) -> CameraPicture | None:
-        """Wait for the newest row that is due, and stand in for its picture; the row follows with ``update``."""
+        """Wait for the newest row that is due, and return a stand-in for its picture; ``update`` returns the row."""
         if self._next is None:
             return None
         if self._began is None:
@@ -115,7 +115,7 @@ class ReplaySource(_Recorded):
         return CameraPicture(_NO_PICTURE, self._when(self._given), number, number == 0)
 
     def _when(self, row: FaceMotion) -> float:
-        assert self._began is not None  # of the first row
+        assert self._began is not None  # set at the first row
         return self._began + row.pts_seconds - self._first_pts
 
     def close(self) -> None:
@@ -126,15 +126,15 @@ class ReplaySource(_Recorded):
 _BLOCK_SECONDS = 0.01
 _WAITED_SECONDS = 0.05
 _LONGEST_SILENCE_SECONDS = 2.0
-"""What a microphone that was gone did not hear is silence, but no more than so much at once."""
+"""Maximum silence to insert at once for time in which the microphone was disconnected."""
 
 
 class PacedSound:
-    """A file's sound as it would come from a microphone: a ``SoundCapture``.
+    """A file's sound at the pace of a microphone; a ``SoundCapture``.
 
     Args:
         reader: The file.
-        clock: Seconds that pass evenly.
+        clock: A monotonic clock, in seconds.
         wait: Sleeps.
     """
 
@@ -152,7 +152,7 @@ class PacedSound:
         self._given = 0
 
     def read(self) -> FloatArray | None:
-        """The next samples once they would have been spoken; None at the end."""
+        """Return the next samples when they are due; None at the end."""
         size = round(_BLOCK_SECONDS * SAMPLE_RATE)
         while len(self._ready) < size and (block := next(self._blocks, None)) is not None:
             self._ready = np.concatenate((self._ready, block))
@@ -171,15 +171,15 @@ class PacedSound:
 
 
 class VoiceSource(_Recorded):
-    """Motion of a voice as it is spoken: camera and estimator in one.
+    """Motion of a live voice: camera and estimator in one.
 
-    A picture's capture is the moment of the sound that it shows, so the run's delay is that of lips behind a voice.
+    A picture's capture time is that of the sound it shows, so the run's delay is that of lips behind the voice.
 
     Args:
-        microphone: What gives the sound, at ``SAMPLE_RATE``; entered here.
-        frame_rate: Pictures a second.
+        microphone: The sound, at ``SAMPLE_RATE``; its context is entered here.
+        frame_rate: Pictures per second.
         seed: As for ``Voice``.
-        clock: Seconds that pass evenly.
+        clock: A monotonic clock, in seconds.
         wait: Sleeps.
 
     Raises:
@@ -206,7 +206,7 @@ class VoiceSource(_Recorded):
         microphone.__enter__()
 
     def take(self, *, timeout_seconds: float | None = None) -> CameraPicture | None:
-        """Wait for the newest moment of which the mouth is known; its motion follows with ``update``."""
+        """Wait for the newest moment whose mouth shape is known; ``update`` returns its motion."""
         until = None if timeout_seconds is None else self._clock() + timeout_seconds
         while True:
             left = None if until is None else max(until - self._clock(), 0.0)
@@ -223,14 +223,14 @@ class VoiceSource(_Recorded):
             if until is not None and self._clock() >= until:
                 return None
         self._next = newest + 1
-        self.captured_count = self._next  # also those that came too late
+        self.captured_count = self._next  # including those that came too late
         seconds = newest / self._frame_rate
-        assert self._began is not None  # something was heard
+        assert self._began is not None  # set when sound was heard
         self._given = replace(self._voice.motion_at(seconds), pts_seconds=self._began + seconds)
         return CameraPicture(_NO_PICTURE, self._began + seconds, newest, newest == 0)
 
     def _hear(self, timeout_seconds: float) -> None:
-        """Listen to what came, and to silence where nothing did."""
+        """Process new sound, or silence where there was none."""
         blocks = self._microphone.take(timeout_seconds=timeout_seconds)
         for block in blocks:
             began = block.end_seconds - (self._sample_count + len(block.samples)) / SAMPLE_RATE
@@ -240,7 +240,7 @@ class VoiceSource(_Recorded):
                 self._listen_to_silence(began - self._began)
             self._voice.listen(block.samples)
             self._sample_count += len(block.samples)
-            # What came with the least delay says best when it was spoken.
+            # Sound with the smallest delay tells best when it was spoken.
             self._began = min(self._began, block.end_seconds - self._sample_count / SAMPLE_RATE)
         if not blocks and self._microphone.is_over and not self._has_finished:
             self._voice.finish()
@@ -249,14 +249,14 @@ class VoiceSource(_Recorded):
             self._listen_to_silence(self._clock() - self._began - self._sample_count / SAMPLE_RATE)
 
     def _listen_to_silence(self, seconds: float) -> None:
-        assert self._began is not None  # something was heard before
+        assert self._began is not None  # set when sound was heard
         heard = round(min(max(seconds, 0.0), _LONGEST_SILENCE_SECONDS) * SAMPLE_RATE)
         self._voice.listen(np.zeros(heard, np.float32))
         self._sample_count += heard
         self._began += max(seconds - _LONGEST_SILENCE_SECONDS, 0.0)
 
     def close(self) -> None:
-        """Give the microphone back."""
+        """Release the microphone."""
         self._microphone.close()
 
 
@@ -269,15 +269,15 @@ def open_voice(
     end_seconds: float | None = None,
     on_message: Callable[[str], object] | None = None,
 ) -> VoiceSource:
-    """Open a microphone, or the voice in a file at its own pace.
+    """Open a microphone, or the voice in a file in real time.
 
     Args:
         name: ``mic``, ``mic:DEVICE``, or a file.
-        frame_rate: Pictures a second.
+        frame_rate: Pictures per second.
         seed: As for ``Voice``.
-        start_seconds: Leave out what comes before in a file.
-        end_seconds: Leave out what comes from here on in a file.
-        on_message: Called with one line when a microphone goes and when it is back.
+        start_seconds: Start of the part, in a file.
+        end_seconds: End of the part, in a file.
+        on_message: Called with one line when a microphone is disconnected or back.
 
     Raises:
         InputError: It cannot be opened, or has no sound.
@@ -302,22 +302,22 @@ def open_voice(
 
 
 class EndlessDriver(_Recorded):
-    """For measuring: repeats a driver's pictures from memory, at a fixed rate.
+    """Repeats a driver's pictures from memory at a fixed rate, for measuring.
 
-    Reading costs nothing while it runs: the part that is given, at most its first 256 MB, is read before. For a
-    recording this is the estimator, too. It is never over.
+    Nothing is read while it runs: the selected part, at most its first 256 MB, is read in advance. For a recording this
+    is the estimator, too. It never ends.
 
     Args:
         path: A video, or a ``.motion`` file.
-        frame_rate: Pictures a second.
-        start_seconds: Leave out what comes before.
-        end_seconds: Leave out what comes from here on.
-        max_corrupt_frames: Damaged frames of a video that are skipped.
-        clock: Seconds that pass evenly.
+        frame_rate: Pictures per second.
+        start_seconds: Start of the part.
+        end_seconds: End of the part.
+        max_corrupt_frames: Maximum damaged frames of a video to skip.
+        clock: A monotonic clock, in seconds.
         wait: Sleeps.
 
     Raises:
-        InputError: It cannot be read, or nothing is left of it.
+        InputError: It cannot be read, or the selected part is empty.
     """
 
     def __init__(
@@ -351,7 +351,7 @@ class EndlessDriver(_Recorded):
         self._number = 0
 
     def take(self, *, timeout_seconds: float | None = None) -> CameraPicture | None:
-        """Wait for the newest picture that is due; None when none comes due in time."""
+        """Wait for the newest picture that is due; None if none is in time."""
         if self._began is None:
             self._began = self._clock()
         if not self._comes_due(self._began + self.captured_count * self._interval, timeout_seconds):
@@ -366,7 +366,7 @@ class EndlessDriver(_Recorded):
     def update(
         self, face: TrackedFace | None, *, pts_seconds: float, driver_rgb: RgbPicture | None = None
     ) -> FaceMotion:
-        """Give the row of the picture that was taken last."""
+        """Return the row of the picture taken last."""
         del face, driver_rgb
         return replace(self._rows[self._number % len(self._rows)], pts_seconds=pts_seconds)
 
@@ -381,15 +381,15 @@ def _pictures_of(reader: VideoReader) -> list[RgbPicture]:
 
 
 _JITTER = 0.3
-"""A picture may come so much of an interval too soon: cameras are no clocks."""
+"""Share of an interval by which a picture may come early, as cameras jitter."""
 
 
 class Capped:
-    """A source of which no more pictures a second are let through; the others count for nothing.
+    """Limits the pictures a second of a source; pictures beyond are ignored.
 
     Args:
         source: The source; not closed here.
-        frame_rate: Most pictures a second.
+        frame_rate: Maximum pictures a second.
     """
 
     def __init__(self, source: PictureSource[CameraPicture], *, frame_rate: float) -> None:
@@ -398,20 +398,20 @@ class Capped:
         self._due = -math.inf
         self._last_index: int | None = None
         self.captured_count = 0
-        """Pictures that came, without those that came too soon; so no more a second than are let through."""
+        """Number of pictures captured, without those that came too soon."""
 
     @property
     def is_over(self) -> bool:
-        """True when no picture will come any more."""
+        """True if no more pictures will come."""
         return self._source.is_over
 
     def take(self, *, timeout_seconds: float | None = None) -> CameraPicture | None:
-        """Wait for the newest picture; None when none came in time, or one that came too soon."""
+        """Wait for the newest picture; None if none came in time, or it came too soon."""
         picture = self._source.take(timeout_seconds=timeout_seconds)
         if picture is None:
             return None
         when = picture.captured_seconds
-        # What came while nobody asked: most of it too soon, the rest as many as would have been let through.
+        # Of pictures that came between two calls, most came too soon: count as many as the limit allows.
         missed = 0 if self._last_index is None else picture.index - self._last_index - 1
         self._last_index = picture.index
         lost = math.floor((when - self._due) / self._interval) if when > self._due > -math.inf else 0
@@ -419,6 +419,6 @@ class Capped:
         if when < self._due - _JITTER * self._interval and not picture.is_first:
             return None
         self.captured_count += 1
-        # From one moment of the grid to the next, so that a camera's jitter costs no picture; after a gap a new grid.
+        # Advance along a fixed grid, so that a camera's jitter loses no picture; start a new grid after a gap.
         self._due = (self._due if when - self._due < self._interval else when) + self._interval
         return picture

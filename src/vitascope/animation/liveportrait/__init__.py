@@ -1,1 +1,1 @@
-"""The neural animator: LivePortrait's networks behind the port that the mesh animator has."""
+"""The neural animator: LivePortrait's networks behind the same port as the mesh animator."""

@@ -1,4 +1,4 @@
-"""LivePortrait behind the animator's port."""
+"""Animates portraits with LivePortrait's networks."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from vitascope.models.liveportrait.networks import CROP_SIDE, PAINTED_SIDE, Live
 
 
 class Paste:
-    """Pastes painted squares into one portrait: keeps where each pixel looks in the square, and how much of it shows.
+    """Pastes painted squares into one portrait; stores each pixel's place in the square, and its weight.
 
     Args:
         portrait: uint8 [H, W, 3].
         to_crop: The affine map from the portrait to the square, float32 [2, 3].
         side: Side of the square, pixels.
-        device: Device of the pictures that come.
+        device: Device of the painted squares.
     """
 
     def __init__(self, portrait: RgbPicture, to_crop: FloatArray, *, side: int, device: torch.device) -> None:
@@ -56,7 +56,7 @@ class Paste:
         self._kept = kept * (1 - self._share)
 
     def into(self, painted: Tensor) -> Tensor:
-        """The changed part of the portrait.
+        """Paste a square into the changed part of the portrait.
 
         Args:
             painted: [1, 3, side, side], RGB 0..1.
@@ -71,7 +71,7 @@ class Paste:
 
 _SMALLEST_FACE_PIXELS = 32
 _OPEN_LIPS = 0.03
-"""Lips that are further apart are closed first, or the driver's would add to them."""
+"""Openness above which a portrait's lips are closed first, so that the driver's does not add to it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -80,17 +80,17 @@ class _Portrait:
 
     rgb: RgbPicture
     volume: Tensor
-    """As often as a call of the networks makes pictures."""
+    """Repeated for each picture of a call."""
     motion: RawMotion
     keypoints: Tensor
     closing: Tensor | None
-    """Shift of keypoints that closes its lips."""
+    """Shift of the keypoints that closes the lips; None if they are closed."""
     paste: Paste
 
 
 @dataclass(slots=True, eq=False)
 class _Neutral:
-    """The driver at rest, and where its face is looked at from then on."""
+    """The driver at rest, and the crop for its later pictures."""
 
     face: TrackedFace
     to_crop: np.ndarray[tuple[int, ...], np.dtype[np.float32]]
@@ -98,15 +98,15 @@ class _Neutral:
 
 
 class LivePortraitAnimator(Closing):
-    """A portrait that follows a driver's picture.
+    """Animates a portrait by a driver's pictures.
 
-    Reads the driver's picture, not its landmarks: it cannot replay recorded motion. While the driver is lost the
-    portrait goes back to its own expression.
+    It reads the driver's picture, not landmarks, so it cannot replay recorded motion. While the driver's face is lost,
+    the portrait returns to its own expression.
 
     Args:
-        networks: Owned, and closed with this.
-        gains: How much of the driver's motion the portrait makes.
-        batch_size: Pictures for each call of the networks. Every call has this size, the last one too: they are
+        networks: The networks; owned by this object, and closed with it.
+        gains: Shares of the driver's motion that the portrait follows.
+        batch_size: Pictures per call of the networks. All calls have this size, the last one too, because they are
             compiled for it.
         release_every: Pictures between releases of unused GPU memory; 0 never releases.
     """
@@ -167,13 +167,13 @@ class LivePortraitAnimator(Closing):
         return picture
 
     def animate_batch(self, motions: Sequence[FaceMotion]) -> list[RgbPicture]:
-        """Draw several motions in turn, with few calls of the networks.
+        """Draw several motions, with few calls of the networks.
 
         Args:
-            motions: In the order of time, any number.
+            motions: Any number, in the order of time.
 
         Returns:
-            uint8 [H, W, 3] each, the caller's own.
+            uint8 [H, W, 3] each, owned by the caller.
 
         Raises:
             UsageError: No portrait was set, or a motion lacks the driver's picture.
@@ -185,7 +185,7 @@ class LivePortraitAnimator(Closing):
         return made
 
     def _animated(self, motions: Sequence[FaceMotion], outs: Sequence[RgbPicture | None]) -> list[RgbPicture]:
-        """One call of the networks: not more motions than the batch."""
+        """Draw at most a batch of motions, in one call of the networks."""
         portrait = self._portrait
         if portrait is None:
             raise UsageError("no portrait is set; call set_portrait first")
@@ -213,19 +213,19 @@ class LivePortraitAnimator(Closing):
                 self._last_step = next(followed) - portrait.keypoints
             row = portrait.keypoints
             if self._last_step is not None:
-                # Below 1 not only while a face is lost: it rises from there when the face is found again.
+                # Below 1 also after a lost face is found again, while it rises.
                 row = row + self._last_step * motion.presence
             rows.append(row)
         return torch.cat(rows)
 
     def _followed(self, portrait: _Portrait, motions: Sequence[FaceMotion]) -> list[Tensor]:
-        """Keypoints [1, 21, 3] for each motion that can be seen."""
+        """Keypoints [1, 21, 3], one for each motion with a visible face."""
         if not motions:
             return []
         neutrals, crops = [], []
         for motion in motions:
             neutral = self._neutral_of(motion)
-            assert motion.driver_rgb is not None  # or it would not be seen
+            assert motion.driver_rgb is not None  # _is_seen checks
             neutrals.append(neutral.motion)
             crops.append(crop_picture(motion.driver_rgb, neutral.to_crop, CROP_SIDE))
         driving = driven_motion(portrait.motion, RawMotion.joined(neutrals), self._motions(crops), self.gains)
@@ -235,7 +235,7 @@ class LivePortraitAnimator(Closing):
         return [driving[row : row + 1] for row in range(len(motions))]
 
     def _neutral_of(self, motion: FaceMotion) -> _Neutral:
-        """The driver's neutral; read again when another picture was taken for it."""
+        """The driver's neutral; computed again when another picture is chosen for it."""
         face, rgb = motion.neutral_face, motion.neutral_rgb
         if face is None or rgb is None:
             raise UsageError("the motion does not hold the driver's neutral picture")
@@ -245,12 +245,12 @@ class LivePortraitAnimator(Closing):
         return self._neutral
 
     def _motions(self, crops: Sequence[RgbPicture]) -> RawMotion:
-        """The motions of one batch of crops, or fewer."""
+        """Extract the motions of at most one batch of crops."""
         pictures = _filled(self._tensor(crops), self._batch_size)
         return self._networks.motion(pictures).first(len(crops))
 
     def _tensor(self, crops: Sequence[RgbPicture]) -> Tensor:
-        """Float32 [B, 3, side, side], 0..1."""
+        """Convert crops to float32 [B, 3, side, side], 0..1."""
         pictures = torch.from_numpy(np.stack(crops)).to(self._networks.device)
         return pictures.permute(0, 3, 1, 2).float().div(255)
 
@@ -264,11 +264,11 @@ def _is_seen(motion: FaceMotion) -> bool:
     """False while the driver's face is lost.
 
     Raises:
-        UsageError: A motion that was recorded: there is nothing to look at.
+        UsageError: The motion is recorded, and has no picture.
     """
     if motion.face is not None and motion.driver_rgb is not None:
         return True
-    # A face that is lost is held before it relaxes: it is as present as ever, and its neutral is known.
+    # A lost face is held before it relaxes: until then it counts as present, and its neutral is known.
     if motion.presence >= 1 and motion.neutral_face is None:
         raise UsageError(
             "LivePortrait reads the driver's picture, and recorded motion has none; use --animator mesh"
@@ -277,6 +277,6 @@ def _is_seen(motion: FaceMotion) -> bool:
 
 
 def _filled(batch: Tensor, count: int) -> Tensor:
-    """A batch whose last row is repeated until there are so many."""
+    """Fill a batch up to ``count`` rows by repeating the last."""
     missing = count - batch.shape[0]
     return batch if missing == 0 else torch.cat((batch, batch[-1:].expand(missing, *batch.shape[1:])))

@@ -1,4 +1,4 @@
-"""The squares that LivePortrait's networks see, and how what they paint goes back into the portrait."""
+"""Crops pictures to the squares that LivePortrait's networks see, and blends painted squares back."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from vitascope.animation.face import FloatArray, RgbPicture, TrackedFace
 _PORTRAIT_SCALE, _PORTRAIT_SHIFT = 2.3, -0.125
 _DRIVER_SCALE, _DRIVER_SHIFT = 2.2, -0.1
 _RAMP_PIXELS = 16
-# The networks' crops were made around jaw and brows. With the forehead they would be 13 to 21 % larger.
+# The networks were trained on crops around jaw and brows. With the forehead, they would be 13 to 21 % larger.
 _FOREHEAD: Final = frozenset({10, 338, 297, 332, 284, 251, 109, 67, 103, 54, 21})
 _OUTLINE: Final = np.array(
     [*(point for point in FACE_OVAL if point not in _FOREHEAD), *RIGHT_BROW, *LEFT_BROW]
 )
-_UPPER_LIP, _LOWER_LIP = 13, 14  # their inner edges, in the middle
+_UPPER_LIP, _LOWER_LIP = 13, 14  # middle of their inner edges
 
 
 def portrait_crop(face: TrackedFace, side: int) -> FloatArray:
-    """The affine map from the portrait to its crop, turned so that eyes lie above the lips.
+    """The affine map from the portrait to its crop, rotated so that the eyes are above the lips.
 
     Args:
         face: As tracked in the portrait.
         side: Side of the crop, pixels.
 
     Returns:
-        float32 [2, 3], for ``cv2.warpAffine``: pixel centres at whole numbers.
+        float32 [2, 3], for ``cv2.warpAffine``: pixel centres are at whole numbers.
     """
     points = face.landmarks[:, :2].astype(np.float64)
     eyes = np.mean([points[eye.iris[0]] for eye in EYES], axis=0)
@@ -43,7 +43,7 @@ def portrait_crop(face: TrackedFace, side: int) -> FloatArray:
 def driver_crop(face: TrackedFace, side: int) -> FloatArray:
     """The affine map from a driver's picture to its crop, upright: the head's roll is part of its motion.
 
-    Made of the neutral picture and kept: a crop that follows the face would hide that it moves.
+    Computed once, from the neutral picture: a crop that follows the face would hide its motion.
     """
     points = face.landmarks[_OUTLINE, :2].astype(np.float64)
     return _square(points, np.array([0.0, 1.0]), scale=_DRIVER_SCALE, shift=_DRIVER_SHIFT, side=side)
@@ -52,7 +52,7 @@ def driver_crop(face: TrackedFace, side: int) -> FloatArray:
 def _square(
     points: npt.NDArray[np.float64], down: npt.NDArray[np.float64], *, scale: float, shift: float, side: int
 ) -> FloatArray:
-    axes = np.array([[down[1], -down[0]], down])  # right and down, rows
+    axes = np.array([[down[1], -down[0]], down])  # rows: right and down
     middle = points.mean(axis=0)
     along = (points - middle) @ axes.T
     low, high = along.min(axis=0), along.max(axis=0)
@@ -60,13 +60,13 @@ def _square(
     centre = middle + (low + high) / 2 @ axes + down * shift * size
     factor = side / max(size, 1e-6)
     linear = axes * factor
-    # Edges of the picture and of the crop lie half a pixel beside the centres of the outer pixels.
+    # The edges of picture and crop are half a pixel outside the centres of the outer pixels.
     offset = side / 2 - 0.5 - linear @ (centre - 0.5)
     return np.column_stack([linear, offset]).astype(np.float32)
 
 
 def crop_picture(rgb: RgbPicture, to_crop: FloatArray, side: int) -> RgbPicture:
-    """Cut out a square, averaged where it shrinks, with the border pixels continued outside.
+    """Cut out a square, averaged where it shrinks, with border pixels repeated outside.
 
     Args:
         rgb: uint8 [H, W, 3].
@@ -74,7 +74,7 @@ def crop_picture(rgb: RgbPicture, to_crop: FloatArray, side: int) -> RgbPicture:
         side: Pixels.
     """
     factor = float(np.hypot(*to_crop[0, :2]))
-    # Sampled finely enough that no pixel is skipped, then averaged.
+    # Sample finely enough that no pixel is skipped, then average.
     finer = int(min(max(np.ceil(1 / max(factor, 1e-6)), 1), 8))
     fine = to_crop * finer
     fine[:, 2] += (finer - 1) / 2
@@ -86,7 +86,7 @@ def crop_picture(rgb: RgbPicture, to_crop: FloatArray, side: int) -> RgbPicture:
 
 
 def paste_mask(side: int) -> FloatArray:
-    """Make the cover of a painted square: 1, falling to 0 over its outer pixels. Float32 [side, side]."""
+    """Make the weights of a painted square, 1 and falling to 0 over its outer pixels: float32 [side, side]."""
     edge = _RAMP_PIXELS * side / 512
     distance = np.minimum(np.arange(side), np.arange(side)[::-1])
     ramp = np.clip(distance / edge, 0, 1)

@@ -2,14 +2,14 @@
 
 Moving points bends a portrait's picture, but does not change its light. So for each side of a smile, for lowered brows
 and for raised brows, the portrait is prepared once as it would be lit with folded skin: its own relief (what is darker
-or lighter than its surroundings) is deepened, and folds are drawn where faces have them, in its own colours. A frame
-mixes these with the portrait as strongly as its points moved. Areas without the colour of skin, such as hair on the
-forehead or glasses, get no folds. A portrait that shows its teeth also gets a version with lips that can meet: without
-teeth and dark corners, which closed lips would show as a rim, and with the dark line in which lips meet. Another
-version has lips drawn together: a mouth that narrows takes its corners along, and leaves neither dark ends of the line
-between its lips nor a smile's folds in the cheeks. Where brows hide the upper lids, a closing lid gets the skin below
-the eye, as the hair or shade of the brow would be stretched over it. So would lashes on a lid and fine detail along it:
-it closes without them.
+or lighter than its surroundings) is deepened, and folds are drawn where faces have them, in its own colours. Each frame
+mixes these with the portrait according to the motion of its points. Areas without the colour of skin, such as hair on
+the forehead or glasses, get no folds. A portrait that shows its teeth also gets a version with lips that can meet:
+without teeth and dark corners, which closed lips would show as a rim, and with the dark line in which lips meet.
+Another version has lips drawn together: a narrowing mouth takes its corners along, and leaves neither dark ends of the
+line between its lips nor a smile's folds in the cheeks. Where brows hide the upper lids, a closing lid gets the skin
+below the eye, as the hair or shade of the brow would be stretched over it. Lashes on a lid and fine detail along it
+would be stretched, too, so it closes without them.
 """
 
 from __future__ import annotations
@@ -76,34 +76,35 @@ lips' light, or have less than the third, a share of the lips' colour."""
 _LIP_EDGE_CM, _SPECKS_CM = 0.05, 0.25
 """Distance from the opening at which lips begin; and the distance within which spots half as narrow are specks."""
 _LINE_CM, _LEAST_LINE_PX, _LINE_LIGHT = 0.07, 1.2, 0.6
-"""The line in which lips meet: how softly it ends on either lip, the least of that, and its light beside theirs; it is
-fainter where that least makes it broader. Drawn so, its light is 0.65 to 0.9 of theirs: own lines of five faces, from
-6 to 20 pixels a centimetre, have 0.55 to 0.9. A black one is read as an open mouth."""
+"""The line in which lips meet: its softness on either lip, the minimum of that, and its light relative to theirs; it is
+fainter where the minimum makes it broader. Its resulting light is 0.65 to 0.9 of theirs: the own lines of five faces,
+at 6 to 20 pixels a centimetre, have 0.55 to 0.9. A black one is read as an open mouth."""
 _GATHERED_LIGHT = 0.75
 """Light of the same line where lips are also drawn together: in half the space, the darker line was read as an open
 mouth."""
 _UPPER_LIGHT, _CLEARLY_DARKER, _MOST_BRIGHTER = 0.83, 0.1, 0.5
-"""Minimum light of an upper lip at rest, relative to the lower one; the lack of its own light from which on it is in
-the shade of a smile; and the maximum that is added."""
+"""Minimum light of an upper lip at rest, relative to the lower one; the lack of light, as a share of its own, above
+which it is in the shade of a smile; and the maximum that is added."""
 _ENDS_ALIKE = 0.6
-"""Share of the lips that takes the colour of their middle where they meet in less space."""
+"""Share of their middle's colour that lips take where they meet in less space."""
 _REDDER_THAN_LIPS = 0.15
-"""Excess of colour over the lips' from which on a spot is not light shining on them."""
+"""Excess of colour over the lips' from which on a spot is not a shine on them."""
 _FINEST_RIM = 128
 """Minimum resolution at which an opening's rim is drawn, in pixels per centimetre."""
 _ENDS_CM, _MORE_ENDS_CM, _ENDS_OUTWARD_CM, _SHADOW_CM = 0.7, 0.4, 0.25, 0.6
-"""Around a place so far (the third) outside of a mouth's corner lips lose their redness out to the first, and shadows
-narrower than twice the last are filled out to the second more."""
+"""Distances around a place that is outside a mouth's corner by the third value: lips lose their redness within the
+first, and shadows narrower than twice the last are filled within the first two together."""
 _ABOVE_BEARDS = ((50, 117, 101), (280, 346, 330))
-"""Points of the right and of the left cheek."""
+"""Points of the right and of the left cheek, above beards."""
 _HAIR_COLOUR = (0.5, 0.68)
-"""Difference of red and blue beside that of the cheek up to which it is hair, from which on skin: beards of 4 men had
-0.2 to 0.64, skin beside 27 mouths 0.63 to 1.4."""
+"""Difference of red and blue, relative to the cheek's, up to which a pixel is hair, and from which on it is skin:
+beards of 4 men had 0.2 to 0.64, skin beside 27 mouths 0.63 to 1.4."""
 _OWN_SMILE = (0.2, 0.6)
 """Weights of a portrait's own smile at which the folds in its cheeks begin to count as a smile's, and at which they
 fully do."""
 _FOLD_CM, _FOLD_BEGINS, _FOLD_GONE = 0.5, 0.3, 0.8
-"""So near to the line from nose to chin is such a fold, from that share of it on; how far it is filled."""
+"""Width of such a fold on either side of its line from the nose around the mouth's corner; the share of the line from
+which on it is filled fully; and the maximum degree."""
 _GRAIN = 8.0
 """Maximum difference of neighbouring pixels, in codes of 255, that is kept as grain when a shadow is filled."""
 _DRAWN_TOGETHER = (0.04, 0.25)
@@ -113,33 +114,34 @@ _SHINES, _SHINE_LEFT = (1.05, 1.35), 1.08
 """Light, relative to the lips', at which a spot begins to count as a shine on them, and at which it fully does; and the
 light that is left of it."""
 _SHINES_WHOLLY, _LEAST_COLOURED = (0.45, 0.65), 0.05
-"""Colour of a lower lip beside that of both up to which it is a shine, and from which on its own: 0.69 to 1.05 in 18
-portraits; and colour below which there is none to tell it by."""
+"""Colour of a lower lip, relative to that of both, up to which it is a shine, and from which on its own (0.69 to 1.05
+in 18 portraits); and the colour below which this cannot be told."""
 _HIDDEN_LID = (0.7, 0.5)
 """Light of an upper lid, relative to the skin below the eye, at which a brow begins to hide it, and at which it fully
 does."""
 _LID_LIGHT = ((0.0, 0.35, 0.75, 1.0), (1.0, 1.2, 0.95, 0.7))
-"""Heights on a lid that was hidden, from its edge to its crease, and its light there beside that of the skin below the
-eye: it is round, and ends in the shade of the brow (seen lids have 0.8 to 1.3 at their edge, 0.7 to 1.2 above)."""
+"""Heights on a hidden lid, from its edge to its crease, and its light there relative to the skin below the eye: it is
+round, and ends in the shade of the brow (visible lids have 0.8 to 1.3 at their edge, 0.7 to 1.2 above)."""
 _LID_CORNERS, _MOST_LID_LIGHT = 0.2, 0.96
-"""Share of that light that it lacks at the corners of the eye; and the most of it beside that of all skin."""
+"""Share of that light that is missing at the corners of the eye; and its maximum, relative to that of all skin."""
 _LID_REACH_CM, _LID_SOFT_CM, _STREAK_CM = 0.4, 0.12, 0.25
-"""Distance around a lid to which it is drawn, the softness of its border, and the distance over which colours are mixed
+"""Distance around a lid to which it is drawn; the softness of its border; and the distance over which colours are mixed
 along it."""
 _CHEEKS_AND_NOSE = (117, 50, 205, 4, 425, 280, 346, 168)
 """Outline of an area of skin without hair."""
 _TONE, _TONE_SPREAD, _LEAST_TONES = (0.5, 1.8), 0.25, 0.01
-"""Least and most power of light that a colour of skin goes with; difference of its shares from the skin's up to which
-it is skin; and the least variance of the logarithm of light to tell them from."""
+"""Minimum and maximum power of light that a channel of skin follows; the difference of a colour's shares from the
+skin's up to which it is skin; and the minimum variance of the logarithm of light for estimating them."""
 _LASH_CM, _LASH_DARKER = 0.3, (0.08, 0.2)
-"""What stands upright on a lid, is narrower than the first, and by the second shares darker than what is beside it, is
-a lash, or hair of a brow."""
+"""Maximum width of upright strokes on a lid that are lashes or hair of a brow, and the shares by which they are darker
+than their surroundings, from which on and fully."""
 _CLEAN_LID, _CLEAN_SOFT_CM, _EDGE_LIGHT = (0.65, 0.95), 0.3, 0.92
-"""Heights on a lid, from its edge to its crease, between which it is of its own colour; how softly that goes on down to
-the edge; and the edge's light beside it."""
+"""Heights on a lid, from its edge to its crease, between which it has its own colour; the softness with which that
+continues down to the edge; and the edge's light relative to it."""
 _AT_EDGE, _ALONG_EDGE, _MADE_UP, _EDGE_DARKER = 0.2, (0.5, 0.6), (0.8, 0.45), (0.12, 0.3)
-"""What lies below the first height on the second shares of the lid's length (a rim of glasses crosses it), ends below
-the third height, wholly below the fourth, and is darker than the lid by the last shares is of lashes and paint."""
+"""Lashes and paint on a lid: dark parts that reach below the first height, and cover the second shares of the lid's
+length there (a rim of glasses only crosses it). They end at the third heights, and are darker than the lid by the last
+shares. Each pair gives where they begin to count, and where they fully do."""
 _CLOSING = (0.1, 0.6)
 """Closed shares of the opening at which a lid begins to show what it hid, and at which it fully does."""
 _REDDER, _DULLER = 0.35, 0.6
@@ -158,7 +160,7 @@ class Crease:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Fold:
-    """A patch before it is cut out, with the background behind it."""
+    """A patch before the person is cut out, with the background."""
 
     patch: Patch
     rgb: RgbPicture
@@ -178,8 +180,8 @@ class Creases:
 
     Args:
         rgb: uint8 [H, W, 3], the portrait.
-        cut: The same as person and background.
-        rig: Of the portrait.
+        cut: The portrait split into person and background.
+        rig: The portrait's rig.
     """
 
     def __init__(self, rgb: RgbPicture, cut: CutPortrait, rig: PortraitRig) -> None:
@@ -262,7 +264,7 @@ class Creases:
         if patch is None:
             return None
         beside, along = _from_line(patch, mouth, cheek)
-        # It begins softly at the wing of the nose, whose own edge is there.
+        # It begins softly at the wing of the nose, which has an edge of its own there.
         away, across = beside / scale, np.sin(np.pi * np.clip(0.02 + 0.9 * along, 0, 1))
         narrow = max(0.16, _HAIRLINE_PX / scale)
         light = (
@@ -277,7 +279,7 @@ class Creases:
         return self._folded(patch, light, region, scale)
 
     def _brows_down(self, rig: PortraitRig, up: FloatArray) -> _Fold | None:
-        """Two furrows that stand between the brows, and the shade below them."""
+        """Two upright furrows between the brows, and the shade below them."""
         landmarks, scale = rig.face.landmarks[:, :2], rig.pose.scale
         right, left = landmarks[[55, 107]].mean(axis=0), landmarks[[285, 336]].mean(axis=0)
         patch = self._patch(np.stack((right, left)), scale, rig.size)
@@ -315,7 +317,7 @@ class Creases:
         return self._folded(patch, light, region, scale)
 
     def _lips_filled(self, rig: PortraitRig) -> _Filled | None:
-        """The mouth with its inside filled by the lips around; None of closed lips."""
+        """The mouth with its inside filled by the lips around; None for closed lips."""
         if shown_apart(self._rest) <= 0:
             return None
         landmarks, scale = rig.face.landmarks[:, :2], rig.pose.scale
@@ -331,24 +333,25 @@ class Creases:
         to_corner = np.min(
             [np.linalg.norm(patch.places - landmarks[corner], axis=-1) for corner in MOUTH_CORNERS], axis=0
         )
-        # Landmarks of an open mouth miss lips by some millimetres: beside them, what is dark or grey is the inside.
+        # Landmarks of an open mouth miss lips by some millimetres: dark or grey pixels beside them belong to the
+        # inside.
         grey = seen.max(axis=-1) - seen.min(axis=-1) < _GREYER * float(np.ptp(lip_colour))
         inner = (beyond < _MISSED_CM * scale) & ((light < _INSIDE_LIGHT * lip_level) | grey)
         filled = (beyond <= max(_LIP_EDGE_CM * scale, 0.5)) | inner
         unshaded = _without_shadows(seen, scale)
         of_skin = self._bare(unshaded, landmarks, patch)[..., 0] > 0.5
         filled |= (to_corner < _CORNER_CM * scale) & (light < _CORNER_LIGHT * lip_level) & of_skin
-        if smile := _own_smile(rig):  # whose corners are shaded further out, where the skin around is light
+        if smile := _own_smile(rig):  # its corners are shaded further out, where the skin around is light
             shaded = (to_corner < _SHADED_CM * smile * scale) & of_skin
             shaded &= light < _SHADED_LIGHT * unshaded.mean(axis=-1)
-            # And what is between these and the skin: what fills them would else be mixed from their edges.
+            # Also what is between these and the skin: else the fill would be mixed from their edges.
             filled |= cv2.dilate(shaded.astype(np.uint8), np.ones((3, 3), np.uint8)) > 0
         made: RgbPicture = np.asarray(
             cv2.inpaint(seen, filled.astype(np.uint8), max(2, round(0.15 * scale)), cv2.INPAINT_TELEA),
             np.uint8,
         )
         made[~filled] = seen[~filled]
-        # Where teeth and lips met a pixel is of both: a pale speck beside the line.
+        # A pixel where teeth and lips met is mixed of both, and would be a pale speck beside the line.
         near = beyond < _SPECKS_CM * scale
         made[near] = cv2.medianBlur(made, max(round(_SPECKS_CM * scale), 3) | 1)[near]
         lit = self._evenly_lit(made, landmarks, patch, scale, smile=smile)
@@ -369,19 +372,19 @@ class Creases:
         *,
         smile: float,
     ) -> FloatArray:
-        """Lips of which the upper one is not in the shade that a smile (0..1) puts it in: float32 [h, w, 3]."""
+        """Remove the shade that a smile (0..1) puts the upper lip in: float32 [h, w, 3]."""
         upper, lower = self._each_lip(landmarks, scale)
         of_upper = _of_upper(landmarks, patch, scale)
-        # By the same for each pixel: times as much, lips in the shade would be of a glaring colour.
+        # Added equally to each pixel: multiplied, lips in the shade would get a glaring colour.
         lack = _UPPER_LIGHT * lower - upper
         darker = max(float(lack.mean() / max(upper.mean(), 1.0)), 0.0)
         share = min(darker / _CLEARLY_DARKER, _MOST_BRIGHTER / max(darker, 1e-3), 1.0)
         return np.asarray(colours + lack * np.float32(smile * share) * of_upper, np.float32)
 
     def _lip_colours(self, landmarks: FloatArray, patch: Patch, scale: float, *, smile: float) -> FloatArray:
-        """The colour of the upper lip where that is, in the light of ``_evenly_lit``, elsewhere of the lower one.
+        """The upper lip's colour in its area, in the light of ``_evenly_lit``; elsewhere the lower one's.
 
-        The lower one is the lighter by up to half: beside the colour of both it would be one large shine.
+        The lower one is lighter by up to half: compared with the colour of both, it would count as one large shine.
         """
         upper, lower = self._each_lip(landmarks, scale)
         both = self._lip_colour(landmarks, scale)
@@ -392,7 +395,7 @@ class Creases:
         return self._evenly_lit(colours, landmarks, patch, scale, smile=smile)
 
     def _each_lip(self, landmarks: FloatArray, scale: float) -> tuple[FloatArray, FloatArray]:
-        """The colours of the upper and of the lower lip in the middle of the mouth: float32 [3] each."""
+        """Colours of the upper and the lower lip in the middle of the mouth, float32 [3] each."""
         middles = (
             np.asarray((landmarks[list(outer[3:8])] + landmarks[list(inner[3:8])]) / 2, np.float32)
             for outer, inner in ((OUTER_UPPER_LIP, INNER_UPPER_LIP), (OUTER_LOWER_LIP, INNER_LOWER_LIP))
@@ -401,12 +404,12 @@ class Creases:
         return upper, lower
 
     def _touching(self, rig: PortraitRig, lips: _Fold | None, *, light: float = _LINE_LIGHT) -> _Fold | None:
-        """Lips with the line in which they meet, half of it on either rim of the opening; its light beside theirs."""
+        """Draw the line in which lips meet, half of it on either rim of the opening; ``light`` is a share."""
         if lips is None:
             return None
         landmarks, scale = rig.face.landmarks[:, :2], rig.pose.scale
         within = -_from_rim(landmarks, lips.patch, scale)
-        # What is read between two lips that touch is what lies between them here; and one colour for both: a line
+        # Where two lips touch, the pixels between them here are sampled. Both halves have one colour, as the line
         # between a lip in the shade and one in the light is one line.
         soft = max(_LINE_CM * scale, _LEAST_LINE_PX)
         line = np.clip(1 + within / soft, 0, 1)[..., None] * np.float32((_LINE_CM * scale / soft) ** 0.5)
@@ -416,13 +419,13 @@ class Creases:
         return _Fold(lips.patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
 
     def _lips_gathered(self, rig: PortraitRig, filled: _Filled | None, *, meet: bool) -> _Fold | None:
-        """The mouth with the shadows of its corners filled, and lips as red as they are on less room.
+        """The mouth with the shadows of its corners filled, and lips as red as in less space.
 
         Args:
-            rig: Of the portrait.
-            filled: Its mouth with the inside filled; None of closed lips.
-            meet: The lips are brought together; else they are as far apart as the portrait shows them, and only what is
-                beside the opening between them is taken as filled: landmarks leave out the dark ends of it, and tips of
+            rig: The portrait's rig.
+            filled: The mouth with its inside filled; None for closed lips.
+            meet: True if the lips are brought together; else they are as far apart as in the portrait, and only the
+                surroundings of the opening are taken from ``filled``: landmarks leave out its dark ends, and tips of
                 teeth.
         """
         landmarks, scale = rig.face.landmarks[:, :2], rig.pose.scale
@@ -437,13 +440,13 @@ class Creases:
         if filled is not None:
             to_corner = np.min([np.linalg.norm(patch.places - end, axis=-1) for end in (right, left)], axis=0)
             ends = np.clip(1.5 * (1 - to_corner / (_ENDS_CM * scale)), 0, 1)
-            # Up to the opening's rim, half of whose pixels are of what is seen in it.
+            # Up to the opening's rim, half of whose pixels belong to the inside.
             deep = np.clip(-_from_rim(landmarks, patch, scale) / max(2 * _LIP_EDGE_CM * scale, 1.0), 0, 1)
             taken = np.maximum(ends * (1 - inside), filled.made * (1 - deep))
             seen += (filled.rgb - seen) * (1.0 if meet else taken[..., None])
         smile = _own_smile(rig)
         of_lips = opening_mask(smooth_outline(landmarks[lips]), patch, feather=max(0.1 * scale, 0.5))
-        # Corners of a smile, or of a mouth that hangs, are shaded broadly; the lips themselves stay.
+        # Corners of a smile, or of a hanging mouth, are shaded broadly; the lips themselves stay.
         closed = _without_shadows(seen, 2 * scale)
         closed = closed + (_without_shadows(seen, scale) - closed) * of_lips[..., None]
         closed = cv2.GaussianBlur(closed, (0, 0), 0.15 * scale + 0.5)
@@ -466,20 +469,20 @@ class Creases:
         lit = _duller(lit, lip_colours, of_lips, scale)
         tone = cv2.GaussianBlur(lit, (0, 0), max(_COARSE_CM * scale, 0.5))
         shine = np.maximum(lit.mean(axis=-1) - tone.mean(axis=-1), 0) * _DULLER
-        # Not darker (lips in the shade, or of a grey picture), and no other colour than that of these lips.
-        # Compared in one light: a mouth in the shade would else be turned blue.
+        # Not darker, for lips in the shade or in a grey picture, and in no other colour than that of these lips.
+        # Compared in the same light: else a mouth in the shade would turn blue.
         red = lip_colour - self._skin * (lip_colour.mean() / max(float(self._skin.mean()), 1.0))
         level = tone.mean(axis=-1, keepdims=True) / max(float(self._skin.mean()), 1.0)
         redness = np.clip((tone - self._skin * level) @ red / max(float(red @ red), 1.0), 0, 1)
         if meet:
-            # A smile pales the ends of lips, which would leave a lump in their middle.
+            # A smile pales the ends of lips, which would leave a red lump in the middle.
             pale = (1 - redness) * (_ENDS_ALIKE * smile)
             lit += (lip_colours - tone) * (pale[..., None] * of_lips)
         lit += (_REDDER * redness[..., None] * red - shine[..., None]) * of_lips
         return _Fold(patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
 
     def _closed_lid(self, rig: PortraitRig, eye: EyeLandmarks) -> _Fold | None:
-        """The skin of an upper lid without what would be streaks, and of one that a brow or its shade hides."""
+        """The skin of an upper lid, without detail that would become streaks, or synthesised if a brow hides it."""
         landmarks, scale = rig.face.landmarks[:, :2], rig.pose.scale
         rows = (eye.upper_lid, eye.crease, eye.upper[1:-1])
         points = np.concatenate([landmarks[list(row)] for row in rows])
@@ -487,7 +490,7 @@ class Creases:
         if patch is None or min(patch.width, patch.height) < 4:
             return None
         below = median_at(self._rgb, landmarks[list(eye.lower_lid)], 0.1 * scale)
-        # A brow hides all of a lid: shadow on its edge alone, or the rim of glasses, is not one.
+        # A brow hides a whole lid: shadow only on its edge, or the rim of glasses, does not count.
         above = (
             median_at(self._rgb, landmarks[list(row)], 0.1 * scale) for row in (eye.upper_lid, eye.crease)
         )
@@ -503,14 +506,14 @@ class Creases:
         crossed = 1 - seen.mean(axis=-1, keepdims=True) / np.maximum(bare.mean(axis=-1, keepdims=True), 1)
         crossed = np.interp(crossed, _LASH_DARKER, (0, 1)).astype(np.float32) * lid
         lit = seen + (bare - seen) * crossed
-        # Without its edge, which is in part of what is beside it.
+        # Without its edge, which is mixed with what is beside it.
         whole = opening_mask(outline, patch, feather=0)
         whole = np.asarray(cv2.erode(whole, np.ones((3, 3), np.uint8))[..., None], np.float32)
         lit = lit + (_along(lit, whole, corners, _STREAK_CM * scale) - lit) * lid
         edge, crease = (landmarks[list(row)] for row in (eye.upper[1:-1], eye.crease))
         to_edge, to_crease = (np.abs(_from_line(patch, line, corners[0])[0]) for line in (edge, crease))
         upwards = (to_edge / np.maximum(to_edge + to_crease, 1e-3))[..., None]
-        # Roots of lashes, and a line drawn along them, would become a smear: a lid has its colour down to the edge.
+        # Roots of lashes, and a line drawn along them, would smear, so a lid has its colour down to the edge.
         clean = whole * ((upwards > _CLEAN_LID[0]) & (upwards < _CLEAN_LID[1]))
         own = _EDGE_LIGHT * _spread(lit, clean, max(_CLEAN_SOFT_CM * scale, 0.5))
         darker = 1 - lit.mean(axis=-1, keepdims=True) / np.maximum(own.mean(axis=-1, keepdims=True), 1)
@@ -521,19 +524,19 @@ class Creases:
         made_up = made_up.astype(np.float32)
         lit += np.maximum(own - lit, 0) * made_up
         if hidden > 0:
-            # In the light of the skin below the eye, but of the face's colour: that one may be red.
+            # In the light of the skin below the eye, but in the face's colour, as that skin may be red.
             way = corners[1] - corners[0]
             along = np.clip((patch.places - corners[0]) @ way / max(float(way @ way), 1.0), 0, 1)
             light = np.interp(upwards[..., 0], *_LID_LIGHT) * (1 - _LID_CORNERS * (2 * along - 1) ** 2)
             level = float(below.mean()) / max(float(self._skin.mean()), 1.0) * light[..., None]
             skin = self._skin * np.minimum(level, _MOST_LID_LIGHT).astype(np.float32) ** self._tone(landmarks)
-            # Heights have steps, which would be streaks of a strip that is drawn out.
+            # Heights have steps, which would become streaks when a strip is stretched.
             skin = _along(skin, np.ones_like(lid), corners, _STREAK_CM * scale)
             lit += np.maximum(skin - lit, 0) * (lid * np.float32(hidden))
         return _Fold(patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
 
     def _tone(self, landmarks: FloatArray) -> FloatArray:
-        """The powers of light that the skin's red, green and blue go with: float32 [3]; skin in the shade is redder."""
+        """Powers of light that the skin's red, green and blue follow, float32 [3]; skin in the shade is redder."""
         outline = landmarks[list(_CHEEKS_AND_NOSE)]
         patch = patch_around(outline, margin=0, size=self._rgb.shape[:2])
         if patch is None:
@@ -547,9 +550,9 @@ class Creases:
         return np.asarray(np.clip(spread[0, 1:] / spread[0, 0], *_TONE), np.float32)
 
     def _bare(self, colours: npt.NDArray[Any], landmarks: FloatArray, patch: Patch) -> FloatArray:
-        """How surely colours around a mouth, shadows filled, are of skin, not of a beard: float32 [h, w, 1], 0..1.
+        """Certainty that colours around a mouth, with shadows filled, are skin, not beard: float32 [h, w, 1], 0..1.
 
-        Hair is darker than the cheek of its side, or greyer: there is less colour in it. Skin in the shade is redder.
+        Hair is darker than the cheek on its side, or greyer. Skin in the shade is redder.
         """
         right, left = (median_at(self._rgb, landmarks[list(side)], 2) for side in _ABOVE_BEARDS)
         corners = landmarks[list(MOUTH_CORNERS)]
@@ -563,20 +566,20 @@ class Creases:
         return np.asarray(bare[..., None], np.float32)
 
     def _own_folds(self, rig: PortraitRig, patch: Patch) -> FloatArray:
-        """Places where the portrait's own smile folds its cheeks, which a pucker smooths out: float32 [h, w], 0..1."""
+        """Mask of the folds of the portrait's own smile, which a pucker smooths out: float32 [h, w], 0..1."""
         landmarks, scale = rig.face.landmarks[:, :2], rig.pose.scale
         found = np.zeros((patch.height, patch.width), np.float32)
         for side, (fold, _) in _FOLDS.items():
             line = landmarks[list(fold)]
             beside, along = _from_line(patch, line, landmarks[_CHEEK[side]])
-            # Its upper end stays: there it is the wing of the nose.
+            # Its upper end stays, as it is the wing of the nose.
             below = np.clip(along / _FOLD_BEGINS, 0, 1)
             found = np.maximum(found, below * _bump(beside / scale, _FOLD_CM))
         edge = np.minimum.outer(_to_edge(patch.height), _to_edge(patch.width)) / max(0.5 * scale, 1.0)
         return np.asarray(_FOLD_GONE * _own_smile(rig) * found * np.clip(edge, 0, 1), np.float32)
 
     def _lip_colour(self, landmarks: FloatArray, scale: float) -> FloatArray:
-        """The colour of the lips in the middle of the mouth: float32 [3]."""
+        """Colour of the lips in the middle of the mouth, float32 [3]."""
         outer, inner = (
             landmarks[list(upper[3:8] + lower[3:8])]
             for upper, lower in ((OUTER_UPPER_LIP, OUTER_LOWER_LIP), (INNER_UPPER_LIP, INNER_LOWER_LIP))
@@ -589,12 +592,12 @@ class Creases:
         return None if patch is None or min(patch.width, patch.height) < 4 else patch
 
     def _folded(self, patch: Patch, light: FloatArray, region: FloatArray, scale: float) -> _Fold:
-        """A patch in another light.
+        """Relight a patch.
 
         Args:
             patch: Where.
-            light: float [h, w]: how much lighter the folds make it, as a share.
-            region: float [h, w], 0..1: where its own relief is deepened.
+            light: float [h, w]: increase of light by the folds, as a share.
+            region: float [h, w], 0..1: where the portrait's own relief is deepened.
             scale: Pixels a centimetre.
         """
         seen = patch.of(self._rgb).astype(np.float32) + 1
@@ -608,7 +611,7 @@ class Creases:
         colour = np.abs(shares / level - self._skin / max(float(self._skin.mean()), 1.0)).sum(axis=-1)
         dark = np.clip((level[..., 0] / max(float(self._skin.mean()), 1.0) - 0.35) / 0.2, 0, 1)
         of_skin = _bump(colour, _SKIN_SPREAD) * dark
-        # Soft, so that a fold does not end at a pixel; and nothing at the patch's edges, where the portrait goes on.
+        # Soft, so that a fold does not end at a pixel; and 0 at the patch's edges, where the portrait continues.
         of_skin = cv2.GaussianBlur(of_skin.astype(np.float32), (0, 0), max(0.08 * scale, 0.5))
         edge = np.minimum.outer(_to_edge(patch.height), _to_edge(patch.width)) / max(0.5 * scale, 1.0)
         gain = (light + _OWN_RELIEF * relief * region) * of_skin * np.clip(edge, 0, 1)
@@ -617,19 +620,19 @@ class Creases:
 
 
 def _from_rim(landmarks: FloatArray, patch: Patch, scale: float) -> FloatArray:
-    """How far each pixel of a patch is outside of the opening between the lips: float32 [h, w], pixels; negative in it.
+    """Distance of each pixel of a patch from the opening between the lips, float32 [h, w], in pixels; negative inside.
 
     Args:
         landmarks: float32 [468 or more, 2], pixels.
         patch: Whose pixels.
         scale: Pixels a centimetre.
     """
-    finer = max(round(_FINEST_RIM / scale), 1)  # than a pixel: of a small mouth a line is that wide
+    finer = max(round(_FINEST_RIM / scale), 1)  # finer than a pixel, which is as wide as a small mouth's line
     outline = smooth_outline(landmarks[list(INNER_UPPER_LIP + INNER_LOWER_LIP[-2:0:-1])])
     large = Patch(patch.left * finer, patch.top * finer, patch.width * finer, patch.height * finer)
     mask = opening_mask((outline + 0.5) * finer - 0.5, large, feather=0)
     inside = (mask > 0.5).astype(np.uint8)
-    # From the middles of pixels; a lip's edge is half-way between two.
+    # Distances are between pixel centres; a lip's edge is half-way between two.
     beyond, within = (
         np.maximum(cv2.distanceTransform(part, cv2.DIST_L2, 5) - 0.5, 0) for part in (1 - inside, inside)
     )
@@ -638,24 +641,24 @@ def _from_rim(landmarks: FloatArray, patch: Patch, scale: float) -> FloatArray:
 
 
 def _of_upper(landmarks: FloatArray, patch: Patch, scale: float) -> FloatArray:
-    """Where the upper lip is, down to the lower one: float32 [h, w, 1], 0..1."""
+    """Mask of the upper lip, down to the lower one: float32 [h, w, 1], 0..1."""
     between = smooth_outline(landmarks[list(OUTER_UPPER_LIP + INNER_LOWER_LIP[-2:0:-1])])
     return opening_mask(between, patch, feather=max(0.1 * scale, 0.5))[..., None]
 
 
 def _without_shadows(colours: npt.NDArray[Any], scale: float) -> npt.NDArray[Any]:
-    """A picture [h, w, 3] whose narrow shadows have the light of what is around them."""
+    """Fill narrow shadows of a picture [h, w, 3] with the light around them."""
     kernel = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (max(round(_SHADOW_CM * scale), 1) | 1,) * 2)
     return cv2.morphologyEx(colours, cv2.MORPH_CLOSE, kernel)
 
 
 def _without_strokes(colours: FloatArray, corners: FloatArray, width: float) -> FloatArray:
-    """A picture (float32 [h, w, 3]) without dark strokes across the line between an eye's corners.
+    """Remove dark strokes across the line between an eye's corners from a picture (float32 [h, w, 3]).
 
     Args:
         colours: Of an eye and what is around.
         corners: float32 [2, 2], pixels.
-        width: Of the widest stroke, pixels.
+        width: Maximum width of a stroke, in pixels.
     """
     half = max(round(width / 2), 1)
     along = (corners[1] - corners[0]) / max(float(np.linalg.norm(corners[1] - corners[0])), 1.0)
@@ -666,11 +669,11 @@ def _without_strokes(colours: FloatArray, corners: FloatArray, width: float) -> 
 
 
 def _along(colours: FloatArray, within: FloatArray, corners: FloatArray, soft: float) -> FloatArray:
-    """Colours (float32 [h, w, 3]) mixed along the line between an eye's corners.
+    """Blur colours (float32 [h, w, 3]) along the line between an eye's corners.
 
     Args:
         colours: Of an eye and what is around.
-        within: float32 [h, w, 1], 0..1: what counts.
+        within: float32 [h, w, 1], 0..1: weights.
         corners: float32 [2, 2], pixels.
         soft: Standard deviation, pixels.
     """
@@ -685,14 +688,14 @@ def _along(colours: FloatArray, within: FloatArray, corners: FloatArray, soft: f
 
 
 def _reaching(parts: npt.NDArray[np.bool_], places: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """The connected parts [h, w, 1] that reach some places [h, w, 1]."""
+    """Select the connected parts [h, w, 1] that reach some places [h, w, 1]."""
     _, labels = cv2.connectedComponents(parts[..., 0].astype(np.uint8))
     reaching = np.setdiff1d(labels[places[..., 0]], (0,))
     return np.asarray(np.isin(labels, reaching)[..., None])
 
 
 def _spread(colours: FloatArray, where: FloatArray, soft: float) -> FloatArray:
-    """Colours (float32 [h, w, 3]) of a place going on softly beyond it; black where nothing of it is near.
+    """Continue the colours (float32 [h, w, 3]) of an area softly beyond it; black far from it.
 
     Args:
         colours: Of an eye and what is around.
@@ -711,17 +714,17 @@ def _own_smile(rig: PortraitRig) -> float:
 
 
 def _grain_of(colours: FloatArray, scale: float) -> FloatArray:
-    """What neighbouring pixels of a picture (float32 [h, w, 3]) differ by; of lines no more than that of grain."""
+    """Differences of neighbouring pixels of a picture (float32 [h, w, 3]), limited to those of grain."""
     smooth = cv2.GaussianBlur(colours, (0, 0), max(_FINE_CM * scale, 0.5))
     return np.asarray(np.clip(colours - smooth, -_GRAIN, _GRAIN), np.float32)
 
 
 def _duller(colours: FloatArray, lips: FloatArray, where: FloatArray, scale: float) -> FloatArray:
-    """Lips without the light that shines on them: a smile spreads it, and closed it would be a white line.
+    """Remove the shine on lips: a smile spreads it, and on closed lips it would be a white line.
 
     Args:
         colours: float32 [h, w, 3].
-        lips: float32 [h, w, 3]: their colour.
+        lips: float32 [h, w, 3]: colour of the lips.
         where: float32 [h, w, 1], 0..1.
         scale: Pixels a centimetre.
     """
@@ -730,7 +733,7 @@ def _duller(colours: FloatArray, lips: FloatArray, where: FloatArray, scale: flo
     share = np.clip((colours.mean(axis=-1, keepdims=True) - low) / np.maximum(high - low, 1.0), 0, 1)
     coloured, own = (np.ptp(one, axis=-1) / np.maximum(one.max(axis=-1), 1) for one in (colours, lips))
     share *= np.clip(1 - (coloured - own) / _REDDER_THAN_LIPS, 0, 1)[..., None]
-    # A colour alone would be a flat spot between lips of skin or paint.
+    # A uniform colour would be a flat spot in the texture of skin or paint.
     matt = lips * _SHINE_LEFT + _grain_of(colours, scale)
     return np.asarray(colours + (matt - colours) * (share * where), np.float32)
 
@@ -746,12 +749,12 @@ def _to_edge(count: int) -> FloatArray:
 
 
 def _from_line(patch: Patch, line: FloatArray, beside: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """How far each pixel of a patch is from a line, and where along it.
+    """Distance of each pixel of a patch from a line, and its place along the line.
 
     Args:
         patch: Whose pixels.
         line: float32 [N, 2], pixels.
-        beside: float32 [2]: a place on the side that counts as positive.
+        beside: float32 [2]: a place on the positive side.
 
     Returns:
         Signed distances in pixels and shares of the line's length, each float [h, w].

@@ -110,7 +110,7 @@ def bend(
     """Move all points.
 
     Args:
-        rig: Of the portrait.
+        rig: The portrait's rig.
         mesh: The canonical face.
         motion: Pose, eyes and gaze.
         displacement: float32 [468, 3]: what the expression does to the vertices, canonical centimetres.
@@ -154,7 +154,7 @@ def _carry(rig: PortraitRig, pose: Pose, points: FloatArray) -> tuple[FloatArray
     """Carry skin that the portrait hardly shows along with its neighbours, where the head turns it towards the camera.
 
     Args:
-        rig: Of the portrait.
+        rig: The portrait's rig.
         pose: Of the head as drawn.
         points: float32 [468, 3]: the face, pixels.
 
@@ -372,7 +372,7 @@ def _move_rings(
     """Where the rings are drawn, and what they show: float32 [K * S, 2] each.
 
     Args:
-        rig: Of the portrait.
+        rig: The portrait's rig.
         pose: Of the head as drawn.
         points: float32 [468, 3]: the face, pixels.
         carried: float32 [S]: how far the vertices are carried that the spokes' rings follow.
@@ -404,7 +404,7 @@ def _covering(rig: PortraitRig, places: FloatArray) -> tuple[FloatArray, FloatAr
     the spoke shows at that place. The rings up to the edge, and the outermost, show what they always do.
 
     Args:
-        rig: Of the portrait.
+        rig: The portrait's rig.
         places: float32 [K, S, 2], wherever motion and expression take them.
 
     Returns:

@@ -29,38 +29,41 @@ IRIS_EDGE = (1.05, 1.3)
 """Distances from its centre, in radii of the iris: within the first the picture moves with the gaze, beyond the second
 lies the white."""
 _SOCKET_EDGE = (1.3, 1.7)
-"""Distances, in radii, from the iris at rest: within the first a white is painted under it, beyond the second there is
-one."""
+"""Distances, in radii, from the iris at rest: within the first the white under it is synthesised, beyond the second it
+is the portrait's."""
 _SEEN_WHITES = 12
-"""An eye shows its white if this covers more than one in so many pixels of the opening."""
+"""An eye shows its white if this covers more than one in this number of the opening's pixels."""
 _SMALL_PX, _FINE_PX = 14, 32
-"""An eye narrower than the first is enlarged to at least the second while its layers are made: of one of 12 pixels,
-what is a little away from the lids is a single pixel, and that of the iris."""
+"""Width in pixels below which an eye is enlarged to make its layers, and its minimum width then: in an eye of 12
+pixels, the only one that is not beside a lid belongs to the iris."""
 _SKIN = ((50, 101, 117, 118), (280, 330, 346, 347))
-"""Points of the cheek below the right and the left eye, each for its own light: a face may be lit from one side."""
+"""Points of the cheek below the right and the left eye; separate, because a face may be lit from one side."""
 _WHITE_OF_SKIN, _MOST_LIT, _WHITES_LIT = 1.04, 1.6, 0.7
-"""A white in full light beside the skin of cheeks and nose (1.01 to 1.09 in photographs of eyes that look aside); most
-that a white is made lighter than what is seen of it; and the share of that beside the iris's place at rest."""
+"""Light of a fully lit white relative to the skin of cheeks and nose (1.01 to 1.09 in photographs of eyes that look
+aside); maximum factor by which a white is made lighter than its visible part; and the share of that beside the iris's
+place at rest."""
 _SHADED = (0.65, 0.95)
-"""Seen whites as light as the first beside the skin are in the shade, from the second on their colour is their own."""
+"""Light of visible whites, relative to the skin, up to which they are in the shade, and from which on the colour is
+their own."""
 _LID_SHADE, _IN_SHADE = 0.25, 0.3
-"""Most light that lids take from a white; from which share of their shade on a spot tells how deep it is."""
+"""Maximum share of light that lids take from a white; and the minimum share of their shade at a spot that is used to
+measure its depth."""
 _IN_LIGHT, _SHADE_FALLS, _SHADE_SOFT = 0.8, 0.06, 0.055
-"""Share of a spot's surroundings that is open where lids take no light; how far down their shade falls, and its
+"""Open share of a spot's surroundings at which lids take no light; and how far down their shade falls, and its
 softness, in widths of the eye."""
 _LID_LINE, _LINE_PX = 0.05, 1.2
 """Softness of the line at a lid's edge, in widths of the eye; and its minimum in pixels."""
 _UPPER_LINE, _LOWER_LINE = 0.45, 0.1
-"""Opacity of that line, of the upper lid (it holds the roots of the lashes) and of the lower lid."""
+"""Opacity of that line for the upper lid, which holds the roots of the lashes, and for the lower one."""
 _ABOVE, _DARK_LINE = np.array([0.05, 0.08], np.float32), (0.1, 0.35)
-"""Heights above a lid's edge, in widths of the eye, at which its line is looked for; shares by which it is darker than
-the cheek from which on, and at which wholly, there is one."""
+"""Heights above a lid's edge, in widths of the eye, at which its line is searched for; and the shares by which it is
+darker than the cheek from which on a line is drawn, and from which on fully."""
 _IRIS_STAYS = 0.55
 """Minimum distance of an iris's centre from the eye's corners, in its radii."""
 _APART_RADII = 0.15
 """Motion of the iris, in radii, below which the unchanged portrait is blended with the layered ball."""
 LINE_COVER, FRINGE_COVER = 0.9, 0.6
-"""Opacity of the lashes of a closed eye: of the line at the lid's edge, and of what hangs below."""
+"""Opacity of a closed eye's lashes: of the line at the lid's edge, and of the part below."""
 LASH_LENGTHS = np.array([0.06, 0.105, 0.115, 0.11, 0.095, 0.065, 0.025], np.float32)
 """Lengths by which lashes hang below a closed lid, from the outer corner to the inner, in widths of the eye."""
 
@@ -69,8 +72,8 @@ LASH_LENGTHS = np.array([0.06, 0.105, 0.115, 0.11, 0.095, 0.065, 0.025], np.floa
 class LashPlacement:
     """The lashes of a lid that closes.
 
-    A pixel's place along the eye is its share of the way between the corners; its height is how far it is below the
-    outer one, pixels.
+    A pixel's place along the eye is its share of the way between the corners; its height is its distance below the
+    outer one, in pixels.
     """
 
     shown: float
@@ -78,13 +81,13 @@ class LashPlacement:
     corner: FloatArray
     """float32 [2]: the outer corner, pixels."""
     along: FloatArray
-    """float32 [2]: from there to the inner corner, divided by its square: gives shares."""
+    """float32 [2]: vector from there to the inner corner, divided by its square; its dot product gives shares."""
     down: FloatArray
     """float32 [2]: unit vector across."""
     edge_shares: FloatArray
-    """float32 [9]: of the upper lid's edge, rising."""
+    """float32 [9]: places along the upper lid's edge, ascending."""
     edge_heights: FloatArray
-    """float32 [9]."""
+    """float32 [9]: heights of these."""
     reach_px: float
     """Factor for ``LASH_LENGTHS``."""
 
@@ -102,11 +105,11 @@ class EyePlacement:
     apart: float
     """Share to which the iris is drawn separately, over the white: from 0, as in the portrait, to 1."""
     back: FloatArray
-    """float32 [2, 3]: from a place in the result to the portrait's, before the gaze turns the iris; pixels."""
+    """float32 [2, 3]: maps places in the result to the portrait, before the gaze turns the iris; in pixels."""
     gaze_shift: FloatArray
-    """float32 [2]: how far the iris moves, pixels of the portrait; zeros for none."""
+    """float32 [2]: motion of the iris in pixels of the portrait; zeros for none."""
     lashes: LashPlacement | None
-    """None while the portrait's own are seen."""
+    """None while the portrait's own are visible."""
 
 
 class Eyeball:
@@ -114,7 +117,7 @@ class Eyeball:
 
     Args:
         rgb: uint8 [H, W, 3], the portrait.
-        rig: Of the portrait.
+        rig: The portrait's rig.
         index: 0 for the right eye, 1 for the left.
     """
 
@@ -132,20 +135,20 @@ class Eyeball:
         self._along = corners[1] - corners[0] if index == 0 else corners[0] - corners[1]
         self._width = max(float(np.linalg.norm(self._along)), 1.0)
         self.iris: FloatArray = landmarks[self._eye.iris[0]]
-        """float32 [2]: its centre, pixels of the portrait."""
+        """float32 [2]: its centre, in pixels of the portrait."""
         self.radius = max(
             float(np.linalg.norm(landmarks[list(self._eye.iris[1:])] - self.iris, axis=1).mean()), 1.0
         )
         """The iris's radius in pixels."""
         self.feather = max(0.35, self._width / 90)
-        """Softness of the opening's edge: a standard deviation, pixels."""
+        """Softness of the opening's edge: standard deviation in pixels."""
         patch = patch_around(outline, margin=0.45 * self._width, size=rig.size)
         if patch is None:  # an eye outside the picture is never drawn
             patch = Patch(0, 0, 1, 1)
         self.patch = patch
         """Place of the layers in the portrait."""
         skin = median_at(rgb, landmarks[list(_SKIN[index])], rig.pose.scale * 0.5)
-        # As dark as pupil and lashes: not as what lies beside a face that is turned away.
+        # As dark as pupil and lashes, not as the background beside a turned face.
         seen = patch.of(rgb)[opening_mask(outline, patch, feather=0) > 0.5]
         self.lash_colour: FloatArray = _of_hair(
             _darkest(seen if len(seen) else patch.of(rgb).reshape(-1, 3)), skin
@@ -157,7 +160,7 @@ class Eyeball:
     def _fine_layers(
         self, rgb: RgbPicture, patch: Patch, outline: FloatArray, skin: FloatArray
     ) -> tuple[RgbPicture, RgbPicture, RgbPicture]:
-        """The layers of ``_layers``; a small eye's are made of an enlarged picture and shrunk."""
+        """Make the layers of ``_layers``; a small eye is enlarged first, and its layers are shrunk."""
         if self._width >= _SMALL_PX:
             return self._layers(rgb, patch, outline, skin)
         times = math.ceil(_FINE_PX / self._width)
@@ -177,7 +180,7 @@ class Eyeball:
             cv2.resize(layer, (patch.width, patch.height), interpolation=cv2.INTER_AREA).astype(np.float32)
             for layer in (*made, large)
         ]
-        shrunk[0] += seen - shrunk.pop()  # at rest it is the portrait itself
+        shrunk[0] += seen - shrunk.pop()  # at rest, the portrait itself
         texture, ball, white = (np.rint(layer.clip(0, 255)).astype(np.uint8) for layer in shrunk)
         return texture, ball, white
 
@@ -191,13 +194,13 @@ class Eyeball:
         texture = patch.of(rgb).copy()
         seen = opening_mask(smooth_outline(outline), patch, feather=0)
         known = (seen > 0.5).astype(np.uint8)
-        # What is continued is taken a little away from the lids, whose lashes and shadow are not the ball's own.
+        # Colours to continue are taken away from the lids, whose lashes and shadow are not the ball's own.
         inner = cv2.erode(known, np.ones((3, 3), np.uint8), iterations=max(1, round(self._width / 28)))
         if not inner.any():
             return texture, texture, texture
         places = patch.places
         from_iris = np.linalg.norm(places - self.iris, axis=-1) / self.radius
-        # The iris is round: what a lid hides of it is shown on the other side.
+        # The iris is round: parts hidden by a lid are copied from the other side.
         mirrored = (2 * self.iris - places - (patch.left, patch.top)).astype(np.float32)
         mirror_seen = read_at(inner, mirrored, nearest=True)
         opposite = read_at(texture, mirrored)
@@ -208,12 +211,12 @@ class Eyeball:
         reach = max(2, round(self._width / 25))
         made = cv2.inpaint(filled, unknown, reach, cv2.INPAINT_TELEA)
         soft = cv2.GaussianBlur(made, (0, 0), max(self._width / 60, 0.6)).astype(np.float32)
-        # Beside an iris in the corner there is nothing to continue but the iris: it is the white that is there.
+        # Beside an iris in the corner, only the iris could be continued; what belongs there is white.
         whites = self._seen_white(texture, inner > 0, from_iris)
         painted = self._white(texture, whites, known)
         soft = soft + (painted - soft) * _rising(from_iris, 1.0, 1.25)
         ball = np.where(inner[..., None] > 0, texture, soft)
-        # Between the lids it is the portrait itself, so that a face at rest is shown as it is.
+        # Between the lids it is the portrait itself, so that a face at rest is unchanged.
         cover = cv2.GaussianBlur(cv2.dilate(known, np.ones((3, 3), np.uint8)) * np.float32(1), (3, 3), 0)[
             ..., None
         ]
@@ -233,9 +236,9 @@ class Eyeball:
     def _lid_edges(
         self, rgb: RgbPicture, places: FloatArray, outline: FloatArray, skin: FloatArray
     ) -> FloatArray:
-        """Cover of the lines in which lids end: float32 [h, w, 1]; none of lids that are not dark there.
+        """Opacity of the lines at the lids' edges, float32 [h, w, 1]; 0 for lids that are not dark there.
 
-        Before an iris, nothing is seen of them but what lies on the lid.
+        In front of an iris, only the part on the lid is drawn.
         """
         curve = smooth_outline(outline)
         last = (len(self._eye.upper) - 1) * len(curve) // len(outline)
@@ -253,7 +256,7 @@ class Eyeball:
         cover = np.zeros(places.shape[:2], np.float32)
         for line, dark in ((upper, _UPPER_LINE), (lower, _LOWER_LINE)):
             away = np.full(places.shape[:2], np.inf, np.float32)
-            for point in line:  # all at once they would take a gigabyte of a large eye
+            for point in line:  # one by one: together they take a gigabyte for a large eye
                 np.minimum(away, np.linalg.norm(places - point, axis=-1), out=away)
             cover = np.maximum(cover, depth * dark * np.exp(-((away / softness) ** 2)))
         return np.asarray(cover[..., None], np.float32)
@@ -265,9 +268,9 @@ class Eyeball:
         opening: NDArray[np.uint8],
         from_iris: NDArray[np.floating[Any]],
     ) -> FloatArray:
-        """Light on the ball in the shade of the lids: float32 [h, w, 1], 0..1; darkest in the corners and above.
+        """Light on the ball in the shade of the lids, float32 [h, w, 1], 0..1; darkest in the corners and at the top.
 
-        As deep as it lies on the white that is seen there: a painted or carved eye may have none.
+        Its depth is measured on the visible white: a painted or carved eye may have no shade.
         """
         x, y = self._along * _SHADE_FALLS
         height, width = opening.shape
@@ -285,15 +288,15 @@ class Eyeball:
     def _lit(
         self, texture: RgbPicture, whites: NDArray[np.bool_], painted: FloatArray, skin: FloatArray
     ) -> FloatArray:
-        """The white where the iris was, as light as the face: float32 [h, w, 3], 0..255.
+        """The white in place of the iris, lit like the face: float32 [h, w, 3], 0..255.
 
-        Between iris and lids little is seen of a white, in the shade of the lids and mixed with their colour.
+        Between iris and lids little of the white is visible, in the shade of the lids and mixed with their colour.
         """
         seen = texture[whites].astype(np.float32)
         light = seen.mean(axis=1)
         colour = seen[light >= np.percentile(light, 80)].mean(axis=0)
         level, of_skin = float(colour.mean()), max(float(skin.mean()), 1.0)
-        # What is nearly as light as the skin is white paint, or marble; what is darker is in the shade.
+        # Whites nearly as light as the skin are paint or marble; darker ones are in the shade.
         sure = min(max((level / of_skin - _SHADED[0]) / (_SHADED[1] - _SHADED[0]), 0.0), 1.0)
         grey = 0.5 * skin / of_skin + 0.5
         colour = (colour / max(level, 1.0)) * sure + grey * (1 - sure)
@@ -304,7 +307,7 @@ class Eyeball:
     def _seen_white(
         self, texture: RgbPicture, inner: NDArray[np.bool_], from_iris: NDArray[np.floating[Any]]
     ) -> NDArray[np.bool_]:
-        """Find the white that is seen, bool [h, w]; of an eye that shows none the lightest tenth."""
+        """Find the visible white, bool [h, w]; the lightest tenth of an eye that shows none."""
         whites: NDArray[np.bool_] = inner & (from_iris > 1.35)
         if whites.sum() * _SEEN_WHITES >= inner.sum():
             return whites
@@ -315,19 +318,19 @@ class Eyeball:
     def _white(
         self, texture: RgbPicture, whites: NDArray[np.bool_], opening: NDArray[np.uint8]
     ) -> FloatArray:
-        """The white of the eye everywhere, as dark as the skin around says: float32 [h, w, 3], 0..255."""
+        """Extend the white over the whole eye, as dark as the skin around suggests: float32 [h, w, 3], 0..255."""
         margin = np.ones((3, 3), np.uint8)
         skin = cv2.dilate(opening, margin, iterations=max(1, round(self._width / 6))) == 0
         light = np.maximum(_spread(texture, skin, self._width / 4).mean(axis=-1, keepdims=True), 1.0)
         level = np.clip(light / float(light[whites].mean()), 0.4, 1.0)
-        # Near what is seen it goes on without a seam, far from that it is the mean.
+        # Near the visible white it continues without a seam; far from that it is the mean.
         colour = _spread(texture / level, whites, self._width / 4)
         for sigma in (self._width / 10, self._width / 25):
             colour = _spread(texture / level, whites, max(sigma, 0.5), beyond=colour)
         return np.asarray(np.minimum(colour * level, 255), np.float32)
 
     def placed(self, bent: Bent) -> EyePlacement | None:
-        """Place the eye in a motion; None when nothing of it is inside the picture."""
+        """Place the eye in a motion; None if it is outside the picture."""
         outline = smooth_outline(bent.places[self._outline])
         lashes = self._lashes(bent)
         margin = 2 + 2 * self.feather
@@ -338,7 +341,7 @@ class Eyeball:
             return None
         upper, lower = bent.places[self._lids]
         gap = float(np.linalg.norm(upper - lower, axis=1).mean())
-        # From the result back to the portrait: the ball turns with the head as a flat picture would.
+        # From the result back to the portrait: the ball turns with the head like a flat picture.
         turn = (bent.pose.scale / self._rest_pose.scale) * (bent.pose.rotation @ self._rest_pose.rotation.T)[
             :2, :2
         ]
@@ -357,7 +360,7 @@ class Eyeball:
         return EyePlacement(
             patch=patch,
             outline=outline,
-            # Polygons are filled up to their outline: of closed lids that would be a line.
+            # Polygons are filled up to their outline, which for closed lids would be a line.
             shown=min(max((gap - 0.5) / 2.0, 0.0), 1.0),
             apart=apart,
             back=back,
@@ -366,7 +369,7 @@ class Eyeball:
         )
 
     def _within(self, gaze_x: float) -> float:
-        """A glance to the side that leaves enough of the iris between the eye's corners, widths of the eye."""
+        """Limit a glance to the side so that enough of the iris is between the eye's corners; in widths of the eye."""
         rest = float((self.iris - self._middle) @ self._along) / self._width**2
         side = math.copysign(1.0, gaze_x)
         room = max(0.5 - _IRIS_STAYS * self.radius / self._width - rest * side, 1e-3)
@@ -385,7 +388,7 @@ class Eyeball:
         along = along / np.float32(width * width)
         from_corner = edge - edge[0]
         shares = np.maximum.accumulate(from_corner @ along) + np.arange(len(edge)) * 1e-4
-        # The lashes of an open eye point to the viewer, those of a closed one hang.
+        # The lashes of an open eye point to the viewer, those of a closed one hang down.
         hanging = 0.4 + 0.6 * max(float(bent.closure[self._index]), 0.0)
         return LashPlacement(
             shown=shown,
@@ -408,7 +411,7 @@ class Eyeball:
             self._draw_lashes(out, placed.patch, placed.lashes)
 
     def _draw_lashes(self, out: RgbPicture, patch: Patch, lashes: LashPlacement) -> None:
-        """The lashes of a lid that closes: those of the open lid stay behind with its skin."""
+        """Draw the lashes of a closing lid: those of the open lid stay behind with its skin."""
         from_corner = patch.places - lashes.corner
         share = from_corner @ lashes.along
         edge = np.interp(share, lashes.edge_shares, lashes.edge_heights).astype(np.float32)
@@ -443,16 +446,16 @@ class Eyeball:
 
 
 def _darkest(colours: NDArray[np.uint8]) -> FloatArray:
-    """As dark as the darkest twelfth of colours (uint8 [N, 3]): float32 [3]."""
+    """8th percentile of colours (uint8 [N, 3]), by channel: float32 [3]."""
     return np.percentile(colours.astype(np.float32), 8, axis=0).astype(np.float32)
 
 
 def _of_hair(dark: FloatArray, skin: FloatArray) -> FloatArray:
-    """As dark a colour as hair has: of eyes that are blue or green the darkest is an iris.
+    """Limit a dark colour to one that hair has: the darkest colour of blue or green eyes is an iris's.
 
     Args:
         dark: float32 [3], 0..255.
-        skin: Its colour, float32 [3]: in this light no lash is bluer, or greener, than half-way from it to grey.
+        skin: Colour of the skin, float32 [3]: in its light, no lash is bluer or greener than half-way from it to grey.
 
     Returns:
         float32 [3], 0..255.
@@ -464,29 +467,29 @@ def _of_hair(dark: FloatArray, skin: FloatArray) -> FloatArray:
 def _spread(
     colours: NDArray[Any], known: NDArray[np.bool_], sigma: float, *, beyond: FloatArray | None = None
 ) -> FloatArray:
-    """The colours of some pixels continued smoothly over all: float32 [h, w, 3].
+    """Continue the colours of known pixels smoothly over all: float32 [h, w, 3].
 
     Args:
         colours: [h, w, 3].
-        known: Which are known.
-        sigma: How far they reach, pixels.
-        beyond: float32 [h, w, 3]: what the rest comes near to; None lets the nearest go on.
+        known: bool [h, w]: True for known pixels.
+        sigma: Reach of their colours, in pixels.
+        beyond: float32 [h, w, 3]: colours that the rest approaches; None continues the nearest.
     """
     weights = known.astype(np.float32)
     spread = cv2.GaussianBlur(np.asarray(colours, np.float32) * weights[..., None], (0, 0), sigma)
     share = cv2.GaussianBlur(weights, (0, 0), sigma)[..., None]
     if beyond is not None:
-        # Half of the pixels of a blur at an edge are known.
+        # At an edge, half of a blur's pixels are known.
         sure = np.clip(2 * share, 0, 1)
         return np.asarray(beyond + (spread / np.maximum(share, 1e-6) - beyond) * sure, np.float32)
     return np.asarray(spread / np.maximum(share, 1e-6), np.float32)
 
 
 def _rising(values: NDArray[np.floating[Any]], start: float, end: float) -> FloatArray:
-    """0 up to the start, 1 from the end on, straight in between: float32 [h, w, 1], to mix colours with."""
+    """Ramp from 0 at ``start`` to 1 at ``end``, float32 [h, w, 1], for mixing colours."""
     return np.asarray(np.clip((values - start) / (end - start), 0, 1)[..., None], np.float32)
 
 
 def make_eyeballs(rgb: RgbPicture, rig: PortraitRig) -> tuple[Eyeball, Eyeball]:
-    """The right and the left eyeball of a portrait."""
+    """Make the right and the left eyeball of a portrait."""
     return Eyeball(rgb, rig, index=0), Eyeball(rgb, rig, index=1)

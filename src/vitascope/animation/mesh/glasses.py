@@ -1,4 +1,4 @@
-"""Dark glasses: what they cover goes with the skull, whatever the face behind them does."""
+"""Detects dark glasses: what they cover moves with the skull, whatever the face behind them does."""
 
 from __future__ import annotations
 
@@ -14,32 +14,33 @@ from vitascope.animation.mesh.layers import Patch, median_at, opening_mask, patc
 from vitascope.animation.mesh.rig import PortraitRig
 
 _SKIN_POINTS = (205, 425, 4, 151)
-"""Cheeks, nose and forehead, where no glasses are."""
+"""Points of cheeks, nose and forehead, which glasses do not cover."""
 _FOREHEAD_POINTS = (9, 151, 108, 337)
 _NOSE_POINTS = (197, 195)
 _DARK = 0.5
-"""Glass is dark whose light is below that share of the skin's, and of the lighter of forehead and nose: a hat's shadow
-reaches both, a fringe covers the forehead alone. Of 28 portraits the lighter lid of the lighter eye has 0.37 behind
-sunglasses; of the others, with brows' shadows and profiles among them, 0.70 at least."""
+"""Maximum light of dark glass, as a share of the skin's, and of the lighter of forehead and nose: a hat's shadow
+reaches both, a fringe covers only the forehead. In 28 portraits, the lighter lid of the lighter eye has 0.37 behind
+sunglasses; without them, including brows' shadows and profiles, at least 0.70."""
 _BELOW_CM = 1.0
-"""Glass reaches so far below the lower lids; the shadow of a brow, painted onto 27 portraits, by 0.1 at the median."""
+"""Minimum reach of glass below the lower lids; a brow's shadow, painted onto 27 portraits, reached 0.1 at the
+median."""
 _MOSTLY = 0.6
-"""The share of places below the lower lids from which on it is glass."""
+"""Minimum share of dark places below the lower lids for glass."""
 _REACH_CM = 2.0
-"""Frames reach so far beyond lids and brows at most: farther out it is hair that is dark."""
+"""Maximum reach of frames beyond lids and brows: what is dark farther out is hair."""
 _GLINT_CM = 0.4
-"""Reflections that are narrower belong to the glass."""
+"""Maximum width of reflections that belong to the glass."""
 _SKIN_GIVES_CM = 0.5
-"""Skin beside a frame gives way on so much."""
+"""Width of the skin beside a frame that gives way."""
 _LOOKS_ALONG = 9
-"""Places at which an edge of the mesh is looked at."""
+"""Number of places at which an edge of the mesh is examined."""
 
 
 def with_glasses(rig: PortraitRig, rgb: RgbPicture) -> PortraitRig:
-    """A rig in which what dark glasses cover, frame and eyes included, does nothing of what the face does.
+    """Adapt a rig so that what dark glasses cover, frame and eyes included, does not follow the face's motion.
 
     Args:
-        rig: Of the portrait.
+        rig: The portrait's rig.
         rgb: uint8 [H, W, 3], the portrait.
 
     Returns:
@@ -54,7 +55,7 @@ def with_glasses(rig: PortraitRig, rgb: RgbPicture) -> PortraitRig:
 
 
 def _covered(rig: PortraitRig, rgb: RgbPicture) -> FloatArray | None:
-    """How far dark glasses cover each vertex: float32 [468], 0..1; None if not both eyes are behind them."""
+    """How far dark glasses cover each vertex, float32 [468], 0..1; None unless both eyes are behind them."""
     landmarks, scale = rig.face.landmarks[:MESH_VERTEX_COUNT, :2], rig.pose.scale
     points = [*RIGHT_BROW, *LEFT_BROW, *(point for eye in EYES for point in eye.outline + eye.lower_lid)]
     patch = patch_around(landmarks[points], margin=_REACH_CM * scale, size=rig.size)
@@ -74,7 +75,7 @@ def _covered(rig: PortraitRig, rgb: RgbPicture) -> FloatArray | None:
         rows = [[point for point in row if within[point]] for row in (eye.upper_lid, eye.lower_lid)]
         if not opening.any() or not all(rows):
             return None
-        # One of the lids is light, whatever shade the other lies in.
+        # One of the lids is light, however shaded the other is.
         lit = [float(np.median(light[places[row, 1], places[row, 0]])) for row in rows]
         if max(*lit, float(np.median(light[opening]))) >= _DARK * min(skin, max(forehead, nose)):
             return None
@@ -83,7 +84,7 @@ def _covered(rig: PortraitRig, rgb: RgbPicture) -> FloatArray | None:
     dark = cv2.morphologyEx((light < darkest_skin).astype(np.uint8), cv2.MORPH_CLOSE, glint)
     _, parts = cv2.connectedComponents(np.asarray(dark | openings, np.uint8))
     glass = np.isin(parts, np.unique(parts[openings])).astype(np.uint8)
-    # What a frame encloses is glass, whatever is reflected in it.
+    # Everything inside a frame is glass, whatever it reflects.
     outlines, _ = cv2.findContours(glass, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
     cv2.drawContours(glass, outlines, -1, 1, cv2.FILLED)
     if _share_below(glass, rig, patch) < _MOSTLY:
@@ -91,7 +92,7 @@ def _covered(rig: PortraitRig, rgb: RgbPicture) -> FloatArray | None:
     away = cv2.distanceTransform(1 - glass, cv2.DIST_L2, 5) / scale
     covered = np.zeros(MESH_VERTEX_COUNT, np.float32)
     covered[within] = np.clip(1 - away[places[within, 1], places[within, 0]] / _SKIN_GIVES_CM, 0, 1)
-    # What lies between two vertices moves with both: a frame's edge with those beside it.
+    # Places between two vertices move with both, so a frame's edge moves with those beside it.
     edges = rig.skin_triangles[:, [0, 1, 1, 2, 2, 0]].reshape(-1, 2)
     along = np.linspace(0, 1, _LOOKS_ALONG)[:, None, None]
     looks = np.rint(places[edges[:, 0]] * (1 - along) + places[edges[:, 1]] * along).astype(int)
@@ -101,7 +102,7 @@ def _covered(rig: PortraitRig, rgb: RgbPicture) -> FloatArray | None:
 
 
 def _share_below(glass: npt.NDArray[np.uint8], rig: PortraitRig, patch: Patch) -> float:
-    """How many of the places below both lower lids are ``glass``, uint8 [height, width], 0 or 1: a share, 0..1."""
+    """Share of the places below both lower lids that are ``glass`` (uint8 [height, width], 0 or 1), 0..1."""
     points = [point for eye in EYES for point in eye.lower_lid]
     below = rig.pose.place(rig.reading.vertices[points] - np.array((0, _BELOW_CM, 0), np.float32))[:, :2]
     x, y = np.rint(below - (patch.left, patch.top)).astype(int).T

@@ -1,6 +1,6 @@
-"""The mesh animator's picture drawn on a GPU: maps, portrait, eyes and mouth in six launches.
+"""Draws the mesh animator's picture on a GPU: maps, portrait, eyes and mouth in six launches.
 
-The kernels of ``mesh.cu`` are told of a portrait once (``SCENE``), and for every picture of its motion (``Frame``).
+The kernels of ``mesh.cu`` get a portrait's data once (``SCENE``), and that of each picture's motion (``Frame``).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from vitascope.gpu.memory.pinned_pool import PinnedMemoryPool
 from vitascope.gpu.memory.shortage import is_out_of_memory
 
 MAPS = 6
-"""Surroundings, face, one for each feature, and one as fine as the picture."""
+"""Number of maps: surroundings, face, one for each feature, and one as fine as the picture."""
 _FEATURES = 3
 
 
@@ -103,7 +103,7 @@ SCENE = np.dtype(
 
 @lru_cache(maxsize=4)
 def frame_type(points: int) -> np.dtype[Any]:
-    """``Frame`` of ``mesh.cu``: a motion of a rig with so many points."""
+    """``Frame`` of ``mesh.cu``: a motion of a rig with this number of points."""
     return np.dtype(
         [
             ("places", "f4", (points, 2)),
@@ -113,7 +113,7 @@ def frame_type(points: int) -> np.dtype[Any]:
             ("features", PATCH, _FEATURES),
             ("skin", PATCH),
             ("creases", "f4", CREASES),
-            # 42 + 12 + 4 + 7 words, and one to make them an even number, as the float2 of the eyes wants.
+            # 42 + 12 + 4 + 7 words, and one of padding, as the eyes' float2 needs an even number.
             ("even", "i4"),
             ("eyes", _EYE, 2),
             ("mouth", _MOUTH),
@@ -132,15 +132,15 @@ def fill_frame(
     """Describe a motion.
 
     Args:
-        frame: [1] of ``frame_type``, changed in place.
+        frame: [1] of ``frame_type``, modified in place.
         bent: The rig's points.
         maps: Of the portrait.
         eyes: Right, left; None for one that is not drawn.
-        mouth: None when its inside is not seen.
+        mouth: None if its inside is not visible.
         creases: float32 [9]: how strongly the skin folds.
 
     Returns:
-        Samples of each map.
+        Number of samples of each map.
     """
     told = frame[0]
     told["places"], told["sources"], told["depths"] = bent.places, bent.sources, bent.depths
@@ -208,7 +208,7 @@ def _fill_mouth(told: Any, mouth: MouthPlacement | None) -> None:
 
 
 def inverse(matrix: FloatArray) -> FloatArray:
-    """The way back of an affine matrix [2, 3]: float32 [6], by rows; nothing but far places for one that is flat."""
+    """Invert an affine matrix [2, 3]: float32 [6], by rows; a singular one maps everything far away."""
     (a, b, x), (c, d, y) = matrix.astype(np.float64)
     determinant = a * d - b * c
     if abs(determinant) < 1e-3 * 1e-3:
@@ -225,7 +225,7 @@ _SOURCE = str(Path(__file__).with_name("mesh.cu"))
 _THREADS = 256
 _BLOCK = (32, 8)
 _LEVELS = ((0, 1), (1, 2), (2, MAPS))
-"""First map and end of those that are refined from the same one."""
+"""First and end index of maps that are refined from the same one."""
 # As in mesh.cu.
 _OFFSETS = 32
 _GOLDEN_ANGLE = math.pi * (3 - math.sqrt(5))
@@ -234,25 +234,25 @@ _GOLDEN_ANGLE = math.pi * (3 - math.sqrt(5))
 class GpuDrawing:
     """Draws a portrait's motions on a GPU as ``MeshAnimator`` draws them on a CPU.
 
-    The CPU works out where points, eyes and mouth go, and sends some 20 kB for each picture. Soft masks are
-    integrals over their polygons here, blurred pictures there: pixels on their edges differ by a few codes.
+    The CPU computes the places of points, eyes and mouth, and sends some 20 kB for each picture. On the GPU soft masks
+    are integrals over their polygons, on the CPU blurred pictures: pixels on their edges differ by a few codes.
 
     Args:
         rgb: uint8 [H, W, 3], the portrait.
-        cut: The same as person and background.
-        rig: Of the portrait.
+        cut: The portrait split into person and background.
+        rig: The portrait's rig.
         maps: Of the portrait.
         eyes: Right, left.
-        mouth: Its inside.
-        creases: The folds of its skin.
+        mouth: The inside of the mouth.
+        creases: The folds of the skin.
         device: Number of the GPU.
-        keeps_on_gpu: Whether pictures stay there.
+        keeps_on_gpu: True to leave pictures on the GPU.
 
     Raises:
         MissingDependencyError: CuPy is not installed.
         KernelCompileError: The CUDA source could not be built for this GPU.
         DeviceMemoryError: The GPU has too little memory left.
-        DeviceError: CUDA failed in some other way.
+        DeviceError: CUDA failed in another way.
     """
 
     def __init__(
@@ -295,22 +295,22 @@ class GpuDrawing:
             self._drawn.record()
 
     def draw(self, bent: Bent, *, out: Any = None) -> Any:
-        """The picture.
+        """Draw a picture.
 
         Args:
-            bent: Where the rig's points go.
-            out: uint8 [H, W, 3], C-contiguous, on the GPU or the host as pictures are; a new array when omitted.
+            bent: The rig's moved points.
+            out: uint8 [H, W, 3], C-contiguous, on the GPU or the host like the result; a new array when omitted.
 
         Returns:
-            uint8 [H, W, 3]: CuPy, on the current stream, for which the CPU does not wait; or NumPy, in
-            page-locked memory that is lent again when the picture is not referred to any more.
+            uint8 [H, W, 3]: CuPy, on the current stream, for which the CPU does not wait; or NumPy, in page-locked
+            memory that is reused once nothing refers to the picture.
 
         Raises:
             DeviceMemoryError: The GPU has too little memory left.
-            MemoryLimitError: So many pictures are held that no page-locked memory is left.
-            DeviceError: CUDA failed in some other way.
+            MemoryLimitError: No page-locked memory is left, as too many pictures are held.
+            DeviceError: CUDA failed in another way.
         """
-        # Not among the errors below: what NumPy cannot have is not the GPU's memory.
+        # Outside of the block below, which would take NumPy's lack of memory for the GPU's.
         eyes = tuple(eye.placed(bent) for eye in self._eyes)
         counts = fill_frame(
             self._frame,
@@ -331,7 +331,7 @@ class GpuDrawing:
         return out
 
     def close(self) -> None:
-        """Wait until the last picture is drawn: what it is drawn from may go then.
+        """Wait until the last picture is drawn, before its data is freed.
 
         Raises:
             DeviceError: CUDA failed meanwhile.
@@ -344,25 +344,25 @@ class GpuDrawing:
                     self._pool.close()
 
     def _drawn_on_gpu(self, counts: list[int], out: Any) -> Any:
-        """Draw what ``_frame`` describes, with so many samples in each map."""
+        """Draw what ``_frame`` describes, with these numbers of samples in the maps."""
         cupy = self._cupy
         sample_count = sum(counts)
         with cupy.cuda.Device(self._device), nvtx_range("animate mesh"):
             stream = cupy.cuda.get_current_stream()
-            # The buffers are this portrait's: a picture on another stream must not overtake the one before.
+            # Pictures share this object's buffers: one on another stream must not overtake the previous one.
             stream.wait_event(self._drawn)
             if self._keys.size < sample_count:
-                # CuPy gives memory back in the order of the stream that it was made on: another one may still read it.
+                # CuPy frees memory in the order of the stream that allocated it, while another one may still read it.
                 self._drawn.synchronize()
                 size = sample_count + sample_count // 4
-                # Both or none: kernels take the one to be as long as the other.
+                # Both or neither, as kernels expect them to have the same length.
                 keys, samples = cupy.empty(size, np.uint64), cupy.empty((size, 2), np.float32)
                 self._keys, self._samples = keys, samples
             if out is None:
                 out = cupy.empty(self._rgb.shape, np.uint8)
-            # Plain copies: CuPy's own operators on arrays keep the CPU three times as long.
+            # Plain copies: CuPy's array operators take three times the CPU time.
             runtime = cupy.cuda.runtime
-            # Less than 64 kB: CUDA has taken them when the call returns, and the next picture may be described.
+            # Below 64 kB, CUDA has read the data when the call returns, so the next picture may be described.
             runtime.memcpyAsync(
                 self._frame_on_gpu.data.ptr,
                 self._frame_address,
@@ -432,20 +432,20 @@ class GpuDrawing:
             look["iris"], look["radius"], look["feather"] = eye.iris, eye.radius, eye.feather
             look["lash_colour"] = eye.lash_colour
         for fold, part in zip(scene["creases"][0], self._creases.parts, strict=True):
-            if part is not None:  # else its patch is empty
+            if part is not None:  # else the patch is empty
                 patch = part.patch
                 fold["rgba"] = self._keep(part.rgba)
                 fold["patch"] = (patch.left, patch.top, patch.width, patch.height)
         return by_value(scene)
 
     def _keep(self, array: npt.NDArray[Any]) -> int:
-        """Copy an array to the GPU for as long as this object lives; its address."""
+        """Copy an array to the GPU for the life of this object; returns the address."""
         self._kept.append(self._cupy.asarray(np.ascontiguousarray(array)))
         return int(self._kept[-1].data.ptr)
 
 
 class _OurErrors:
-    """Says in our words what CuPy reports. A class: entered for every picture, and quicker than a generator."""
+    """Converts CuPy's errors to ours. A class, which is faster than a generator, as it is entered for every picture."""
 
     __slots__ = ("_cupy", "_device")
 
@@ -454,10 +454,10 @@ class _OurErrors:
         self._device = device
 
     def __enter__(self) -> None:
-        """Nothing to prepare."""
+        """Do nothing."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Raise ours in its place."""
+        """Raise our error instead."""
         if error is None or isinstance(error, VitascopeError):
             return
         if is_out_of_memory(error):
@@ -471,22 +471,22 @@ class _OurErrors:
 
 
 def _triangles_of(maps: PortraitMaps, rig: PortraitRig) -> npt.NDArray[np.int32]:
-    """int32 [T, 4]: three points and the map, in the order in which equally near ones are drawn."""
+    """Triangles, int32 [T, 4]: three points and the map, in drawing order among equally near ones."""
     skin = rig.skin_triangles
     groups = [maps.far_triangles, np.concatenate((maps.near_triangles, skin))]
     groups += [feature.triangles for feature in maps.features]
     groups.append(np.concatenate((maps.far_triangles, skin)))
-    assert int(skin.max()) < MESH_VERTEX_COUNT <= int(maps.far_triangles.min())  # how the kernel knows skin
+    assert int(skin.max()) < MESH_VERTEX_COUNT <= int(maps.far_triangles.min())  # how the kernel tells skin
     return np.concatenate([np.insert(group, 3, index, axis=1) for index, group in enumerate(groups)]).astype(
         np.int32
     )
 
 
 def _normal_offsets() -> FloatArray:
-    """Places that stand for a normal distribution of deviation 1: float32 [32, 2], on a sunflower's spiral."""
+    """Samples of a normal distribution with deviation 1, on a sunflower's spiral: float32 [32, 2]."""
     share = (np.arange(_OFFSETS) + 0.5) / _OFFSETS
     radius, angle = np.sqrt(-2 * np.log(1 - share)), _GOLDEN_ANGLE * np.arange(_OFFSETS)
     spread = np.stack((radius * np.cos(angle), radius * np.sin(angle)), axis=-1)
-    # Few points: their mean and deviation are made exact.
+    # Mean and deviation are made exact, as the points are few.
     spread -= spread.mean(axis=0)
     return np.asarray(spread / spread.std(axis=0), np.float32)

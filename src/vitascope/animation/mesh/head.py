@@ -1,8 +1,8 @@
-"""The head before its background: a matte of head and hair, and what it uncovers, filled in once.
+"""Separates a portrait's person from the background, and fills in what the person hides.
 
-Bent as one surface, a picture drags its background along: straight lines beside a head that turns would bend. So the
-person is a layer of their own over what is behind, which stays where it is. A network that ships finds the person. What
-they hide goes on as the background beside them does: its colours smoothly, its texture mirrored at their outline.
+Bent as one surface, a picture would drag its background along: straight lines beside a turning head would bend. So the
+person is a separate layer over the background, which stays in place. A bundled network finds the person. What they hide
+continues the background beside them: its colours smoothly, its texture mirrored at their outline.
 """
 
 from __future__ import annotations
@@ -23,52 +23,56 @@ from vitascope.gpu.engines.onnx_runtime import OnnxRuntimeEngine
 from vitascope.models.store.store import ModelStore
 
 _SEEN_AROUND = 0.25
-"""The network sees so much more on each side of what can move, in its widths: a head with shoulders."""
+"""Margin on each side of the part that can move, in widths of that part, so that the network sees head and
+shoulders."""
 _SEEN_SIDE = 256
-"""Pixels of the side of the network's input."""
+"""Side of the network's input, in pixels."""
 _CUT_SIDE = 320
-"""Pixels of the longer side at which the edge of hair is looked for by colour; 0.15 s."""
+"""Longer side, in pixels, of the picture in which the edge of hair is found by colour; takes 0.15 s."""
 _NOTHING, _EDGE_UNSURE = 0.1, (0.12, 0.05)
-"""A matte below counts as nothing; so far outward and inward, in heights of the face, the edge may lie elsewhere."""
+"""Value below which a matte is empty; and the distances outward and inward, in heights of the face, by which its edge
+may be wrong."""
 _SOFT_EDGE, _UNSURE = 1.0, (0.2, 0.8)
-"""Softness of the edge in pixels at that size, and shares of it that count as nothing, and as all."""
+"""Softness of the edge in pixels at that size, and the values of it that become 0 and 1."""
 _FACE_COVERED = 0.9
-"""Least share of the face that a believed matte covers."""
+"""Minimum share of the face that a valid matte covers."""
 _LEAST_BACKGROUND = 0.02
-"""Least share of background that there must be to go on from."""
+"""Minimum share of visible background to continue from."""
 _BEYOND = 0.04
-"""What is so near to the matte may be hair that it missed, in heights of the face, if its colour says so."""
+"""Maximum distance from the matte, in heights of the face, of hair that it missed, which is found by colour."""
 _RINGS, _COMPARED = ((0.5, 8), (1.0, 12), (1.75, 12), (2.5, 16)), 4000
-"""Where samples are compared with: circles around a place, of so many such reaches, and places on each; and of how many
-samples of the background it is told how much that differs from itself."""
+"""Samples that a place is compared with, on circles around it: radius in units of that distance, and number of places;
+and the number of background samples used to measure how much the background varies."""
 _SMOOTH, _USUAL_PERCENT = 0.06, 97.0
-"""What is finer than this, in heights of the face, is texture; what is more of it than that share is something else."""
+"""Maximum size of texture, in heights of the face; and the percentile of texture above which a difference is something
+else."""
 _AT_EDGE = 0.5
-"""So far from its edge, as a share of that size, what is filled in is less and less what lies beside it."""
+"""Distance from the edge, as a share of that size, over which the fill changes from the colours beside it to its
+own."""
 _BAND_ROWS, _LEAST_GAP_PX = 128, 32
-"""Rows that are laid over the background at a time; and the width from which on the person between both sides of the
-background, who hides it, is left out. At 1080 lines that is half of the samples."""
+"""Rows that are laid over the background at a time; and the minimum width of a part of the person, between both sides
+of the background, that is skipped because it hides it. At 1080 lines that is half of the samples."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CutPortrait:
-    """A portrait whose person lies before what is behind them."""
+    """A portrait split into the person and the background behind them."""
 
     rgba: npt.NDArray[np.uint8]
     """uint8 [H, W, 4]: the person's colours times cover, and the cover."""
     behind: RgbPicture
     """uint8 [h, w, 3]: the background, within ``patch``."""
     patch: Patch
-    """All that can move."""
+    """The part that can move."""
     is_whole: bool
     """True if the person covers all of the patch."""
 
     def over_background(self, layer: npt.NDArray[np.uint8], *, out: RgbPicture) -> None:
-        """Lay the person as drawn over what is behind.
+        """Lay the drawn person over the background.
 
         Args:
             layer: uint8 [h, w, 4] within ``patch``, colours times cover.
-            out: uint8 [h, w, 3], changed in place.
+            out: uint8 [h, w, 3], modified in place.
         """
         cv2.cvtColor(layer, cv2.COLOR_RGBA2RGB, dst=out)
         if self.is_whole:
@@ -81,14 +85,14 @@ class CutPortrait:
                 cv2.add(area, _seen_through(cover[:, columns], self.behind[rows, columns]), dst=area)
 
     def folded(self, patch: Patch, rgb: RgbPicture, now: RgbPicture) -> npt.NDArray[np.uint8]:
-        """A part of ``rgba`` where the portrait (``rgb``, uint8 [H, W, 3]) looks as ``now`` (uint8 [h, w, 3])."""
+        """A part of ``rgba``, with the portrait (``rgb``, uint8 [H, W, 3]) changed to ``now`` (uint8 [h, w, 3])."""
         made = patch.of(self.rgba).copy()
         made[..., :3] = np.clip(made[..., :3] + (now.astype(np.int16) - patch.of(rgb)), 0, 255)
         return made
 
 
 def _beside_the_person(cover: npt.NDArray[np.uint8]) -> list[slice]:
-    """The columns of cover (uint8 [h, w]) through which something is seen, but for the widest gap between them."""
+    """Columns of cover (uint8 [h, w]) through which the background shows, without the widest gap between them."""
     seen = np.flatnonzero(cover.min(axis=0) < 255)
     if not len(seen):
         return []
@@ -100,21 +104,21 @@ def _beside_the_person(cover: npt.NDArray[np.uint8]) -> list[slice]:
 
 
 def _seen_through(cover: npt.NDArray[np.uint8], behind: RgbPicture) -> RgbPicture:
-    """What is left of a background behind cover (uint8 [h, w])."""
+    """What shows of a background behind cover (uint8 [h, w])."""
     share = cv2.cvtColor(cv2.bitwise_not(cover), cv2.COLOR_GRAY2RGB)
     return np.asarray(cv2.multiply(behind, share, scale=1 / 255), np.uint8)
 
 
 def find_person(rgb: RgbPicture, rig: PortraitRig) -> FloatArray | None:
-    """Find the person whose face a rig is of.
+    """Find the person to whom a rig's face belongs.
 
     Args:
         rgb: uint8 [H, W, 3], the portrait.
-        rig: Of the portrait.
+        rig: The portrait's rig.
 
     Returns:
-        The matte, float32 [H, W], 0..1; outside of what the network saw 1. None where what was found is not
-        this person, as with statues and drawings, or where it is all there is.
+        The matte, float32 [H, W], 0..1, with 1 outside of what the network saw. None if something other than this
+        person was found, as in statues and drawings, or if there is no background.
     """
     left, top, right, bottom = rig.box
     box = np.array([[left, top], [right - 1, bottom - 1]], np.float32)
@@ -140,11 +144,11 @@ def find_person(rgb: RgbPicture, rig: PortraitRig) -> FloatArray | None:
 
 
 def _by_colour(rgb: RgbPicture, found: FloatArray, face_height: float) -> FloatArray:
-    """A network's matte with its edge where the colours of person and background part.
+    """Move the edge of a network's matte to where the colours of person and background differ.
 
     Args:
         rgb: uint8 [h, w, 3].
-        found: float32, the network's matte of it, of any size.
+        found: float32, the network's matte of it, in any size.
         face_height: Pixels.
 
     Returns:
@@ -165,7 +169,7 @@ def _by_colour(rgb: RgbPicture, found: FloatArray, face_height: float) -> FloatA
     classes = np.where(alpha > 0.5, cv2.GC_PR_FGD, cv2.GC_PR_BGD)
     classes = np.where(core, cv2.GC_FGD, np.where(near, classes, cv2.GC_BGD)).astype(np.uint8)
     if core.any() and not near.all():
-        cv2.setRNGSeed(0)  # the same cut of the same picture, on whatever device it is drawn
+        cv2.setRNGSeed(0)  # the same cut in every run
         models = np.zeros((2, 1, 65))
         cv2.grabCut(picture, classes, (0, 0, 1, 1), models[0], models[1], 3, cv2.GC_INIT_WITH_MASK)
     person = ((classes == cv2.GC_FGD) | (classes == cv2.GC_PR_FGD) | (alpha > 0.5)).astype(np.float32)
@@ -177,7 +181,7 @@ def _by_colour(rgb: RgbPicture, found: FloatArray, face_height: float) -> FloatA
 
 
 def uncut(rgb: RgbPicture, rig: PortraitRig) -> CutPortrait:
-    """A portrait that is one surface."""
+    """A portrait as one surface, without a background."""
     left, top, right, bottom = rig.box
     cover = np.full((*rgb.shape[:2], 1), 255, np.uint8)
     behind = np.ascontiguousarray(rgb[top:bottom, left:right])
@@ -186,13 +190,13 @@ def uncut(rgb: RgbPicture, rig: PortraitRig) -> CutPortrait:
 
 
 def cut_out(rgb: RgbPicture, rig: PortraitRig, matte: FloatArray) -> CutPortrait:
-    """Cut a person out of a portrait, and fill in what is behind.
+    """Cut a person out of a portrait, and fill in the background.
 
-    At rest the portrait is seen as it is: where the matte is too low for what is filled in, it is raised.
+    At rest, both layers show the portrait unchanged: where the matte is too low for that, it is raised.
 
     Args:
         rgb: uint8 [H, W, 3], the portrait.
-        rig: Of the portrait.
+        rig: The portrait's rig.
         matte: float32 [H, W], 0..1; see ``find_person``.
     """
     made = uncut(rgb, rig)
@@ -203,14 +207,14 @@ def cut_out(rgb: RgbPicture, rig: PortraitRig, matte: FloatArray) -> CutPortrait
     smooth = _SMOOTH * rig.face_height
     near = cv2.dilate((alpha > 1 / 255).astype(np.uint8), disc) > 0
     hidden = near & ((alpha > 1 / 255) | _like_person(seen.astype(np.float32), alpha, near, reach))
-    # Islands among what is hidden are no background, either: they would be specks on what is filled in.
+    # Islands within the hidden part do not count as background: they would be specks in the fill.
     _, parts = cv2.connectedComponents((~hidden).astype(np.uint8), connectivity=4)
     hidden = ~np.isin(parts, np.unique(parts[~near]))
     behind = _continued(seen, ~hidden, smooth)
     colours, back = seen.astype(np.float32), behind.astype(np.float32)
     least = np.maximum((colours - back) / np.maximum(255 - back, 1), (back - colours) / np.maximum(back, 1))
     cover = np.ceil(np.clip(np.maximum(alpha, least.max(axis=-1)), 0, 1) * 255).astype(np.uint8)
-    for _ in range(2):  # rounding
+    for _ in range(2):  # corrects rounding
         left_over = seen.astype(np.int16) - _seen_through(cover, behind)
         too_little = (left_over < 0).any(axis=-1) & (cover < 255)
         cover[too_little] += 1
@@ -223,26 +227,26 @@ def cut_out(rgb: RgbPicture, rig: PortraitRig, matte: FloatArray) -> CutPortrait
 def _like_person(
     colours: FloatArray, alpha: FloatArray, near: npt.NDArray[np.bool_], reach: int
 ) -> npt.NDArray[np.bool_]:
-    """Where colours (float32 [h, w, 3]) beside a person are the person's, and go on from them.
+    """Find places beside a person that have the person's colours, and are connected to them.
 
-    What lies there is compared with samples of both around it, not with their mean colours: where a white flag meets a
-    dark coat behind a white collar, the mean of the background is neither, and both hung on the head in patches.
+    Places are compared with samples of both around them instead of mean colours: where a white flag meets a dark coat
+    behind a white collar, the background's mean is neither, and parts of both stuck to the head.
 
     Args:
-        colours: The portrait's.
+        colours: float32 [h, w, 3]: the portrait's.
         alpha: float32 [h, w], 0..1: the person's matte.
-        near: [h, w]: what is the person, and what may be.
-        reach: How far the latter goes, pixels.
+        near: bool [h, w]: places that are the person, or may be.
+        reach: Distance from the matte to which they may be, in pixels.
 
     Returns:
-        bool [h, w], and a pixel around it.
+        bool [h, w], widened by a pixel.
     """
     if near.all():
         return near
     is_person, is_behind = alpha > _UNSURE[1], ~near
     asked = np.nonzero(near & (alpha <= 1 / 255))
     of_person, behind = (_least_difference(colours, known, asked, reach) for known in (is_person, is_behind))
-    # A strand of hair, or a blurred edge, differs more from the background than that does from itself.
+    # A strand of hair, or a blurred edge, differs more from the background than the background varies.
     beside = np.transpose(np.nonzero(is_behind & _grown(near, reach)))
     some = tuple(beside[:: max(len(beside) // _COMPARED, 1)].T)
     own = _least_difference(colours, is_behind, some, reach)
@@ -254,7 +258,7 @@ def _like_person(
 
 
 def _grown(mask: npt.NDArray[np.bool_], reach: int) -> npt.NDArray[np.bool_]:
-    """A mask, and what is up to ``reach`` pixels beside it."""
+    """Widen a mask by ``reach`` pixels."""
     return np.asarray(
         cv2.dilate(mask.astype(np.uint8), np.ones((2 * reach + 1, 2 * reach + 1), np.uint8)) > 0
     )
@@ -266,10 +270,10 @@ def _least_difference(
     asked: tuple[npt.NDArray[np.intp], ...],
     reach: int,
 ) -> FloatArray:
-    """How little places (rows, columns) differ from what is known around them.
+    """Smallest difference of places (rows, columns) from known samples around them.
 
     Returns:
-        float32 [N], codes; infinite where nothing around is known.
+        float32 [N], in codes; infinite where nothing around is known.
     """
     rows, columns = asked
     least = np.full(len(rows), np.inf, np.float32)
@@ -289,19 +293,19 @@ def _least_difference(
 
 
 def _continued(seen: RgbPicture, known: npt.NDArray[np.bool_], smooth: float) -> RgbPicture:
-    """A picture of which only a part is known, gone on with beyond it.
+    """Fill the unknown part of a picture by continuing the known one.
 
     Args:
         seen: uint8 [h, w, 3].
         known: [h, w].
-        smooth: What is finer is texture, pixels.
+        smooth: Maximum size of texture, in pixels.
     """
     if not known.any():
         return seen.copy()
     colours = seen.astype(np.float32)
     soft = _spread(colours, known.astype(np.float32), smooth)
-    # What lies as far beyond the edge as a place lies within it; but for places near it, the edge as it runs on the
-    # whole, since a mirror of its every strand of hair would be a fan of streaks.
+    # Mirror each place at the edge. Away from the edge, its smooth course is used: mirroring at every strand of hair
+    # would give a fan of streaks.
     away, nearest = cv2.distanceTransformWithLabels(
         (~known).astype(np.uint8), cv2.DIST_L2, cv2.DIST_MASK_5, labelType=cv2.DIST_LABEL_PIXEL
     )
@@ -317,10 +321,10 @@ def _continued(seen: RgbPicture, known: npt.NDArray[np.bool_], smooth: float) ->
     mirror_y, mirror_x = mirror_y.clip(0, height - 1), mirror_x.clip(0, width - 1)
     there &= known[mirror_y, mirror_x]
     texture = colours - soft
-    # A strand of hair that was missed is no texture of the background.
+    # A missed strand of hair is not texture of the background.
     usual = np.percentile(np.abs(texture[known]), _USUAL_PERCENT)
     beyond = soft[y, x] + np.clip(texture[mirror_y, mirror_x], -usual, usual) * there[:, None]
-    # At the edge it is what lies beside it, however much that differs from its surroundings: else a line of it shows.
+    # At the edge, use the colours beside it, however much they differ from their surroundings: else a line shows.
     share = np.clip(away[y, x] / max(_AT_EDGE * smooth, 1.0), 0, 1)[:, None]
     places = np.zeros(int(nearest.max()) + 1, np.intp)
     places[nearest[known]] = np.flatnonzero(known)
@@ -331,7 +335,7 @@ def _continued(seen: RgbPicture, known: npt.NDArray[np.bool_], smooth: float) ->
 
 
 def _spread(colours: FloatArray, share: FloatArray, smooth: float) -> FloatArray:
-    """Colours without what is finer than ``smooth`` pixels, spread from where their share is 1 over all else.
+    """Smooth colours to ``smooth`` pixels, and spread them from where their share is 1 to everywhere else.
 
     Args:
         colours: float32 [h, w, 3].

@@ -1,4 +1,4 @@
-"""Tools of the layers behind the skin: openings cut into it, and pictures laid under them."""
+"""Cuts openings into the skin, and lays pictures under them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SUBDIVISIONS = 4
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A rectangle of a picture, pixels."""
+    """A rectangle of a picture, in pixels."""
 
     left: int
     top: int
@@ -28,11 +28,11 @@ class Patch:
     height: int
 
     def of(self, picture: npt.NDArray[Sample]) -> npt.NDArray[Sample]:
-        """A view of that part of a picture."""
+        """View this part of a picture."""
         return picture[self.top : self.top + self.height, self.left : self.left + self.width]
 
     def within(self, larger: Patch) -> Patch:
-        """The same rectangle as a part of a larger one."""
+        """The same rectangle, relative to a larger one."""
         return Patch(self.left - larger.left, self.top - larger.top, self.width, self.height)
 
     @property
@@ -45,14 +45,14 @@ class Patch:
 
 
 def patch_around(points: FloatArray, *, margin: float, size: tuple[int, int]) -> Patch | None:
-    """The rectangle around points, within a picture; None when nothing of it is inside.
+    """Bounding box of points within a picture; None if it is outside.
 
     Args:
         points: float32 [N, 2], pixels.
-        margin: Pixels more on each side.
+        margin: Added on each side, in pixels.
         size: (height, width) of the picture.
     """
-    # Plain numbers from here on: a picture asks for six rectangles.
+    # Plain numbers are faster: each picture needs six rectangles.
     (low_x, low_y), (high_x, high_y) = points.min(axis=0).tolist(), points.max(axis=0).tolist()
     left, top = max(math.floor(low_x - margin), 0), max(math.floor(low_y - margin), 0)
     right = min(math.ceil(high_x + margin) + 1, size[1])
@@ -74,18 +74,18 @@ def read_at(
         picture: uint8 or float32, [H, W] or [H, W, C].
         places: float32 [h, w, 2]: (x, y), pixels.
         nearest: Take the nearest pixel instead of a mix of four.
-        mirrored: Beyond its border the picture goes on mirrored; else the border is repeated.
-        out: [h, w] or [h, w, C] of the picture's type, into which it is read; a new array when omitted.
+        mirrored: Mirror the picture beyond its border; else the border is repeated.
+        out: [h, w] or [h, w, C] of the picture's dtype, for the result; a new array when omitted.
     """
     how = cv2.INTER_NEAREST if nearest else cv2.INTER_LINEAR
-    # None is what OpenCV takes when x and y share one map; its stubs do not know.
+    # OpenCV takes None when x and y share one map, which its stubs lack.
     no_second: Any = None
     border = cv2.BORDER_REFLECT_101 if mirrored else cv2.BORDER_REPLICATE
     return cv2.remap(picture, places, no_second, how, dst=out, borderMode=border)
 
 
 def median_at(rgb: RgbPicture, points: FloatArray, radius: float) -> FloatArray:
-    """The median colour of squares around points: float32 [3]; grey where all lie outside of the picture."""
+    """Median colour of squares around points, float32 [3]; grey if all are outside the picture."""
     found = []
     reach = max(1, round(radius))
     for x, y in np.rint(points).astype(int):
@@ -98,12 +98,12 @@ def median_at(rgb: RgbPicture, points: FloatArray, radius: float) -> FloatArray:
 
 
 def to_host(picture: Any) -> RgbPicture:
-    """A picture as a C-contiguous NumPy array, wherever it was made."""
+    """Convert a picture, on either device, to a C-contiguous NumPy array."""
     return np.ascontiguousarray(picture.get() if hasattr(picture, "get") else picture, np.uint8)
 
 
 def smooth_outline(points: FloatArray) -> FloatArray:
-    """A closed curve through points: a Catmull-Rom spline, four points for each of the given.
+    """A closed curve through points: a Catmull-Rom spline with four points for each given one.
 
     Args:
         points: float32 [N, 2], in order around the outline.
@@ -113,7 +113,7 @@ def smooth_outline(points: FloatArray) -> FloatArray:
 
 @lru_cache(maxsize=8)
 def _spline(count: int) -> FloatArray:
-    """Weights of the given points in each of the curve's: float32 [4 * count, count]."""
+    """Weights of the given points in each point of the curve, float32 [4 * count, count]."""
     t = np.arange(_SUBDIVISIONS)[:, None] / _SUBDIVISIONS
     weights = 0.5 * np.concatenate(
         (2 * t**2 - t**3 - t, 2 - 5 * t**2 + 3 * t**3, t + 4 * t**2 - 3 * t**3, t**3 - t**2), axis=1
@@ -126,11 +126,11 @@ def _spline(count: int) -> FloatArray:
 
 
 def opening_mask(outline: FloatArray, patch: Patch, *, feather: float) -> FloatArray:
-    """Draw how far each pixel of a patch lies inside an outline: float32 [height, width], 0..1, soft at the edge.
+    """Draw the mask of an outline's inside on a patch: float32 [height, width], 0..1, with a soft edge.
 
     Args:
         outline: float32 [N, 2], pixels of the whole picture.
-        patch: Where.
+        patch: Where to draw it.
         feather: Standard deviation of the edge's softness, pixels.
     """
     mask = np.zeros((patch.height, patch.width), np.uint8)
@@ -141,6 +141,6 @@ def opening_mask(outline: FloatArray, patch: Patch, *, feather: float) -> FloatA
 
 
 def lay_under(picture: RgbPicture, patch: Patch, colours: FloatArray, mask: FloatArray) -> None:
-    """Put colours (float32 [h, w, 3], 0..255) where a mask (float32 [h, w], 0..1) is, in place."""
+    """Blend colours (float32 [h, w, 3], 0..255) into a picture by a mask (float32 [h, w], 0..1), in place."""
     area = patch.of(picture)
     area[...] = cv2.convertScaleAbs(area + (colours - area) * mask[..., None])

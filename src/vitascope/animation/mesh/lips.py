@@ -26,7 +26,7 @@ _TO_INNER = tuple(
     (np.array(upper[1:-1], np.intp), np.array(lower[1:-1], np.intp))
     for upper, lower in zip(UPPER_LIP_ROWS[1:], LOWER_LIP_ROWS[1:], strict=True)
 )
-"""Rows of the upper and the lower lip from beside the outer edge to the inner one."""
+"""Rows of points of the upper and the lower lip, from near the outer edge to the inner one."""
 _MIDDLE = slice(3, 6)
 _MOST_CM, _MOST_BY_JAW_CM = 1.2, 3.2
 """Maximum distance by which lips alone are brought together or apart; and the additional distance by which the jaw
@@ -92,12 +92,12 @@ def level_cm(vertices: FloatArray) -> float:
 
 
 def wider(displacement: FloatArray) -> float:
-    """How much wider a displacement makes the canonical face's mouth, as a share of its width."""
+    """Widening of the canonical face's mouth by a displacement, as a share of its width."""
     return _widened(displacement) / CANONICAL_WIDTH_CM
 
 
 def thinned_cm(vertices: FloatArray, smile: FloatArray) -> float:
-    """How much height the upper lip of a face (float32 [468, 3]) lost in a smile, centimetres: it keeps its area."""
+    """Height that the upper lip of a face (float32 [468, 3]) loses in a smile, in centimetres: it keeps its area."""
     width = width_cm(vertices)
     widened = width / max(width - max(_widened(smile), 0.0), 0.5 * width)
     height = float((vertices[_UPPER_EDGE, 1] - vertices[_UPPER_INNER, 1]).mean())
@@ -105,7 +105,7 @@ def thinned_cm(vertices: FloatArray, smile: FloatArray) -> float:
 
 
 def unsmiled(displacement: FloatArray) -> float:
-    """Share of its own smile that a portrait loses while lips are drawn together so: 0..1."""
+    """Share of its own smile, 0..1, that a portrait loses while a displacement draws its lips together."""
     return float(np.interp(-wider(displacement), _DRAWN_TOGETHER, (0, 1)))
 
 
@@ -122,14 +122,13 @@ def lips_met(rest: FloatArray, now: FloatArray) -> float:
 
 
 class LipFit:
-    """Brings a portrait's lips to a driver's.
+    """Brings a portrait's lips to a driver's gap and width.
 
     Args:
         basis: Displacements of expressions.
         rest: float32 [468, 3]: the portrait's face.
-        bared_cm: How far below its upper lip the upper teeth end that it shows; 0 if it shows none.
-        own_smile: float32 [468, 3], centimetres: the displacement of the smile that it shows itself; None if it shows
-            none.
+        bared_cm: Distance from the upper lip to the lower end of the visible upper teeth; 0 if none are visible.
+        own_smile: float32 [468, 3], centimetres: the displacement of the portrait's own smile; None without one.
     """
 
     def __init__(
@@ -169,7 +168,7 @@ class LipFit:
 
     @property
     def unit_cm(self) -> float:
-        """What it grows by in the unit of ``wider``: small ones by the driver's share, none by more than they do."""
+        """Centimetres for a ``wider`` of 1: the width of a small mouth, at most the canonical one."""
         return min(self._rest_width, CANONICAL_WIDTH_CM)
 
     @property
@@ -192,7 +191,7 @@ class LipFit:
         return shown_apart(self._rest) >= 1
 
     def touching(self, displacement: FloatArray) -> FloatArray:
-        """The displacement, float32 [468, 3], without what would take lips through one another in their middle."""
+        """Limit a displacement, float32 [468, 3], so that lips do not pass through each other in the middle."""
         over = gap_cm(self._rest + displacement) - min(gap_cm(self._rest), 0.0)
         return displacement - self._apart * np.float32(min(over, 0.0))
 
@@ -208,19 +207,19 @@ class LipFit:
         smiles: float = 0.0,
         share: float = 1.0,
     ) -> FloatArray:
-        """A displacement after which lips have some gap and width.
+        """Adapt a displacement so that lips get a given gap and width.
 
         Args:
-            displacement: float32 [468, 3], centimetres: what is done to the portrait's face.
-            gap: Between the lips, centimetres.
-            wider: What the mouth becomes wider by than it is at rest, in ``unit_cm``.
-            corners: float32 [2], centimetres: how far below the upper lip's middle the right and the left corner of
-                an open mouth lie at least: those that the portrait's smile holds up are lowered. None leaves them.
-            unsmiled: 0..1: the share of its own smile without which the portrait's mouth is as wide as at rest: it lost
-                it because lips are drawn together, or because the driver's face at rest shows none.
-            still_smiles: 0..1: the share of that smile which the displacement leaves all the same.
-            smiles: 0..1: the share of the portrait's own smile that the driver shows, too: bared teeth stay bare.
-            share: 0..1: how much of the difference is made up.
+            displacement: float32 [468, 3], centimetres: displacement of the portrait's face.
+            gap: Gap between the lips, in centimetres.
+            wider: Widening of the mouth relative to rest, in ``unit_cm``.
+            corners: float32 [2], centimetres: minimum distance of the right and the left corner of an open mouth below
+                the upper lip's middle; corners held up by the portrait's smile are lowered. None leaves them.
+            unsmiled: 0..1: the share of the portrait's own smile that is subtracted when its width at rest is measured:
+                it is lost because lips are drawn together, or because the driver's face at rest shows no smile.
+            still_smiles: 0..1: the share of that smile that the displacement still leaves.
+            smiles: 0..1: the share of the portrait's own smile that the driver shows, too; keeps bared teeth bare.
+            share: 0..1: share of the difference to make up.
         """
         at_rest = max(self._rest_width - unsmiled * self._smile_cm, 1.0)
         fitted = self._in_width(displacement, at_rest, wider, share, still_smiles)
@@ -236,7 +235,7 @@ class LipFit:
             fitted[:, 1] -= self._corners @ self._held_up(fitted, corners, share)
         if lack >= 0:
             return fitted
-        # Lips meet along their whole length, or as they part in the middle; the field leaves slits beside it.
+        # Lips meet along their whole length, or part most in the middle; the displacement field leaves slits beside it.
         now = self._rest + fitted
         gaps = now[_UPPER, 1] - now[_LOWER, 1]
         middle = max(float(gaps[_MIDDLE].mean()), 0.0)
@@ -248,12 +247,12 @@ class LipFit:
         return fitted
 
     def levelled(self, displacement: FloatArray, *, level: float, unsmiled: float) -> FloatArray:
-        """A displacement, float32 [468, 3], whose lost smile leaves no hanging corners beside lips drawn together.
+        """Raise corners that a lost smile leaves hanging beside lips drawn together, in a float32 [468, 3].
 
         Args:
-            displacement: What is done to the portrait's face.
-            level: How much farther below the middle between the lips the driver's corners are than at rest, cm.
-            unsmiled: 0..1: the share of its own smile that the portrait lost for that.
+            displacement: Displacement of the portrait's face.
+            level: Drop of the driver's corners below the middle between the lips, relative to rest, in centimetres.
+            unsmiled: 0..1: the share of its own smile that the portrait lost.
         """
         if unsmiled * self._smile_cm <= 0:
             return displacement
@@ -263,7 +262,7 @@ class LipFit:
         return raised
 
     def _held_up(self, displacement: FloatArray, corners: FloatArray, share: float) -> FloatArray:
-        """How far the portrait's own smile holds up the corners of an open mouth: float32 [2], centimetres."""
+        """Lift of an open mouth's corners by the portrait's own smile, float32 [2], in centimetres."""
         now = self._rest + displacement
         opened = float(np.interp(gap_cm(now), _ROUND_CM, (0, 1))) * share
         lack = corners - corners_cm(now)
@@ -281,7 +280,7 @@ class LipFit:
         own = min(max(lack, -still_smiles * self._smile_cm), 0.0)
         fitted: FloatArray = displacement + self._wide * np.float32(own)
         lack -= own
-        # Otherwise only what the driver's own movement asks for and the portrait's does not give.
+        # Otherwise only the part of the driver's movement that the portrait's lacks.
         if lack * wider > 0:
             fitted += (self._wide if lack > 0 else self._narrow) * np.float32(lack)
         return fitted

@@ -1,8 +1,8 @@
-"""The maps that a portrait is read through: coarse around the face, finer on it, finest at eyes and mouth.
+"""The maps for sampling a portrait: coarse around the face, finer on it, finest at eyes and mouth.
 
-For each place of a map's grid it says where in the portrait the colour comes from. Triangles are drawn into it with
-array operations, all spans of all of them at once: a mesh of 1500 takes a few milliseconds on one core, without a
-compiled extension.
+A map holds, for each sample of its grid, the place in the portrait that the colour comes from. Triangles are drawn into
+it with array operations, all spans at once: a mesh of 1500 takes a few milliseconds on one core, without a compiled
+extension.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class MapGrid:
     height: int
 
     def blank(self) -> FloatArray:
-        """The map that leaves everything where it is: float32 [height, width, 2], (x, y) in pixels."""
+        """Make the identity map, float32 [height, width, 2]: (x, y) in pixels."""
         made = np.empty((self.height, self.width, 2), np.float32)
         made[..., 0] = (self.left + self.step * np.arange(self.width))[None, :]
         made[..., 1] = (self.top + self.step * np.arange(self.height))[:, None]
@@ -52,9 +52,9 @@ class DrawnSamples:
     """Samples of a map that triangles cover, in the order of drawing."""
 
     places: npt.NDArray[np.int64]
-    """int64 [N]: the numbers of the samples, row by row; of those that come twice the later one counts."""
+    """int64 [N]: flat indices of the samples; of repeated ones, the last counts."""
     shown: FloatArray
-    """float32 [N, 2]: what they show."""
+    """float32 [N, 2]: the places in the portrait that they show."""
 
     def onto(self, into: FloatArray) -> None:
         """Write them into their map, float32 [height, width, 2], in place."""
@@ -70,16 +70,16 @@ def draw_triangles(
     into: FloatArray,
     needed: npt.NDArray[np.int32] | None = None,
 ) -> None:
-    """Write where covered samples of a map come from.
+    """Draw triangles into a map.
 
     Args:
-        sources: float32 [N, 2]: what each vertex shows, pixels of the portrait.
-        places: float32 [N, 2]: where it is drawn, pixels of the result.
-        triangles: int32 [T, 3], in the order of drawing: later ones cover earlier ones.
+        sources: float32 [N, 2]: the place that each vertex shows, in pixels of the portrait.
+        places: float32 [N, 2]: where it is drawn, in pixels of the result.
+        triangles: int32 [T, 3], in drawing order: later ones cover earlier ones.
         grid: Where the map's samples are.
-        into: float32 [height, width, 2], changed in place. A sample takes the triangle that it lies in, edges included.
-        needed: int32 [height + 1, width + 1]: how many samples above and left of a place are needed (an integral
-            picture). Rows of a triangle without any are left out; all are needed when omitted.
+        into: float32 [height, width, 2], modified in place. A triangle covers the samples inside it, edges included.
+        needed: int32 [height + 1, width + 1]: integral image of the needed samples: how many are above and left of a
+            place. Rows of a triangle without any are skipped; all samples are needed when omitted.
     """
     for drawn in draw_maps(sources, places, [(triangles, grid)], needed=needed):
         drawn.onto(into)
@@ -92,13 +92,13 @@ def draw_maps(
     *,
     needed: npt.NDArray[np.int32] | None = None,
 ) -> list[DrawnSamples]:
-    """Draw several maps of the same points in one go: five took a third longer, each by itself.
+    """Draw several maps of the same points at once: one by one, five took a third longer.
 
     Args:
         sources: As in ``draw_triangles``.
         places: The same.
-        maps: Of each its triangles, int32 [T, 3], and where its samples are.
-        needed: As in ``draw_triangles``, of a single map.
+        maps: For each, its triangles, int32 [T, 3], and its grid.
+        needed: As in ``draw_triangles``, for a single map.
 
     Returns:
         The covered samples of each.
@@ -108,7 +108,7 @@ def draw_maps(
     """
     if needed is not None and len(maps) != 1:
         raise ValueError(f"needed is for a single map, not for {len(maps)}")
-    # Columns, not corners of triangles: arrays of one number each are worked through several times as fast.
+    # One array per coordinate instead of per corner: this is several times as fast.
     corners = np.ascontiguousarray(np.concatenate([triangles for triangles, _ in maps]).T)  # [3, T]
     of_map = np.repeat(np.arange(len(maps)), [len(triangles) for triangles, _ in maps])
     of_grids = np.array([(g.left, g.top, g.step) for _, g in maps])[of_map].T
@@ -127,7 +127,7 @@ def draw_maps(
     downward = np.argsort(y, axis=0, kind="stable") * len(widths) + np.arange(len(widths))
     x_down, y_down = np.take(x, downward), np.take(y, downward)
     x_run, rise = (np.subtract(*of_corners[_EDGES]) for of_corners in (x_down, y_down))
-    # A level edge lies on the row as a whole; its other end is an end of another edge, so the span is complete.
+    # A horizontal edge is on its row as a whole; its other end belongs to another edge, so the span is complete.
     slopes = np.where(rise < 1e-6, 0, x_run / np.maximum(rise, 1e-6)).astype(np.float32)
     long_at = np.take(x_down[0], owner) + (row_f - np.take(y_down[0], owner)) * np.take(slopes[0], owner)
     short = owner + len(widths) * (row_f >= np.take(y_down[1], owner))
@@ -166,10 +166,10 @@ def draw_maps(
 
 
 def find_folds(places: FloatArray, *, grid: MapGrid, within: Patch) -> npt.NDArray[np.bool_]:
-    """Find the pixels around which neighbouring samples of a map lie far apart in the portrait.
+    """Find the pixels around which neighbouring samples of a map are far apart in the portrait.
 
-    Between skin that covers what is behind it and what it covers there is nothing to read: a place between the two is a
-    smear, and a hard border a staircase of the map's samples.
+    Interpolating between skin and what it covers reads wrong places, which smears; a hard border would show the map's
+    samples as a staircase.
 
     Args:
         places: float32 [grid.height, grid.width, 2]: the map.
@@ -193,7 +193,7 @@ def find_folds(places: FloatArray, *, grid: MapGrid, within: Patch) -> npt.NDArr
     cells = across[1:] | across[:-1] | down[:, 1:] | down[:, :-1]
     folded = np.zeros((within.height, within.width), np.bool_)
     if cells.any():
-        # A cell's pixels are those from its first sample on; ``within`` may begin inside of one.
+        # A cell's pixels start at its first sample; ``within`` may start inside a cell.
         before_row = within.top - math.ceil(grid.top + first_row * step)
         before_column = within.left - math.ceil(grid.left + first_column * step)
         pixels = cells.repeat(step, axis=0).repeat(step, axis=1)
@@ -203,7 +203,7 @@ def find_folds(places: FloatArray, *, grid: MapGrid, within: Patch) -> npt.NDArr
 
 
 def pixel_grid(within: Patch) -> MapGrid:
-    """The samples of a map as fine as the picture: the corners of a patch's pixels."""
+    """Grid of a map as fine as the picture: the corners of a patch's pixels."""
     return MapGrid(within.left - 0.5, within.top - 0.5, 1.0, within.width + 1, within.height + 1)
 
 
@@ -218,19 +218,18 @@ def draw_around(
 ) -> FloatArray:
     """Draw a map as fine as the picture around some pixels.
 
-    On the far side of a turned head the rings lie behind the face: what is beside it no triangle covers.
+    On the far side of a turned head, the rings are behind the face, and no triangle covers what is beside it.
 
     Args:
         folded: bool [within.height, within.width]: the pixels.
         bent: The rig's points.
         triangles: int32 [T, 3], in the order of drawing.
-        within: The part of the picture that ``folded`` is of.
-        coarse: float32 [coarse_grid.height, coarse_grid.width, 2]: the map that is read where they cover nothing.
+        within: The part of the picture that ``folded`` covers.
+        coarse: float32 [coarse_grid.height, coarse_grid.width, 2]: the map to read where triangles cover nothing.
         coarse_grid: Where its samples are.
 
     Returns:
-        float32 [within.height + 1, within.width + 1, 2], of ``pixel_grid(within)``; what is not around the pixels is
-        arbitrary.
+        float32 [within.height + 1, within.width + 1, 2], on ``pixel_grid(within)``; arbitrary except around the pixels.
     """
     grid = pixel_grid(within)
     made = np.empty((grid.height, grid.width, 2), np.float32)
@@ -252,7 +251,7 @@ def draw_around(
 
 
 def _read_map(made: FloatArray, grid: MapGrid, places: FloatArray) -> FloatArray:
-    """Read a map between its samples, beyond which its border goes on, at places (float [N, 2]): float32 [N, 2]."""
+    """Interpolate a map, with its border repeated, at places (float [N, 2]): float32 [N, 2]."""
     last = np.array([grid.width - 1, grid.height - 1])
     at = np.clip((places - (grid.left, grid.top)) / grid.step, 0, last)
     first = np.floor(at).astype(np.intp)
@@ -272,18 +271,17 @@ def draw_folds(
     grid: MapGrid,
     within: Patch,
 ) -> None:
-    """Draw the pixels at folds anew, through a map as fine as the picture, in place.
+    """Redraw the pixels at folds through a map as fine as the picture, in place.
 
-    Where that map folds itself, each of the four samples around a pixel says what it would show, and their colours are
-    mixed instead of their places.
+    Where that map has folds itself, the colours at the four samples around a pixel are mixed, instead of their places.
 
     Args:
-        out: uint8 [H, W, C], read through a coarser map already.
-        rgb: uint8 [H, W, C]: the portrait, its colours times cover.
+        out: uint8 [H, W, C], already drawn through a coarser map.
+        rgb: uint8 [H, W, C]: the portrait, with its colours times cover.
         folded: bool [within.height, within.width]: the pixels.
         places: float32 [grid.height, grid.width, 2]: the map.
         grid: Where its samples are, a pixel apart.
-        within: The part of ``out`` that ``folded`` is of.
+        within: The part of ``out`` that ``folded`` covers.
     """
     pixels = np.flatnonzero(folded)
     if not len(pixels):
@@ -315,8 +313,8 @@ def draw_folds(
 
 
 def _read_along(rgb: npt.NDArray[np.uint8], places: FloatArray) -> npt.NDArray[np.uint8]:
-    """Read a picture (uint8 [H, W, C]), which goes on mirrored, at places (float32 [N, 2]): uint8 [N, C]."""
-    # OpenCV reads lines of at most 32,767: so several, the last one filled up.
+    """Read a picture (uint8 [H, W, C]), mirrored beyond its border, at places (float32 [N, 2]): uint8 [N, C]."""
+    # OpenCV is limited to 32,767 samples a line, so use several, with the last one padded.
     lines = np.resize(places, (len(places) // _LINE + 1, _LINE, 2))
     return read_at(rgb, lines, mirrored=True).reshape(-1, rgb.shape[2])[: len(places)]
 
@@ -324,7 +322,7 @@ def _read_along(rgb: npt.NDArray[np.uint8], places: FloatArray) -> npt.NDArray[n
 def _touch(
     places: FloatArray, triangles: npt.NDArray[np.int32], needed: npt.NDArray[np.int32], grid: MapGrid
 ) -> npt.NDArray[np.bool_]:
-    """Tell which triangles' rectangles hold a sample that is needed, as in ``draw_triangles``: bool [T]."""
+    """True for triangles whose bounding box contains a needed sample, as in ``draw_triangles``: bool [T]."""
     corners = np.take((places - (grid.left, grid.top)).T, triangles.T, axis=1)  # [2, 3, T]
     limit = np.array([[grid.width], [grid.height]], np.float32)
     left, top = np.clip(corners.min(axis=1) - 1, 0, limit).astype(np.int32)
@@ -334,29 +332,29 @@ def _touch(
 
 
 def _pairs(places: FloatArray) -> npt.NDArray[np.float64]:
-    """Places (float32 [..., 2]) as single elements [N] of as many bytes, which are moved in half the time.
+    """View places (float32 [..., 2]) as single elements [N] of as many bytes, which are moved in half the time.
 
-    A view of what is contiguous.
+    Contiguous places are not copied.
     """
     return np.ascontiguousarray(places).view(np.float64).reshape(-1)
 
 
 def _count_up(starts: npt.NDArray[np.int32], counts: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """``start, start + 1, …`` of each range, one after the other."""
+    """Concatenate ``start, start + 1, …`` of all ranges."""
     ends = np.cumsum(counts)
     shifts = np.repeat((starts - (ends - counts)).astype(np.int32), counts)
     return np.arange(len(shifts), dtype=np.int32) + shifts
 
 
 def _affine(shown: FloatArray, x: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """The affine functions that take triangles' corners (x, y; [3, T]) to what they show ([2, 3, T]).
+    """Affine functions that map triangles' corners (x, y; [3, T]) to the places they show ([2, 3, T]).
 
     Returns:
-        What a step along x adds, a step along y, and the value at the origin, float32 [2, T] each.
+        Increments for a step along x and along y, and the value at the origin, float32 [2, T] each.
     """
     x1, x2, y1, y2 = x[1] - x[0], x[2] - x[0], y[1] - y[0], y[2] - y[0]
     area = x1 * y2 - y1 * x2
-    # A triangle that is a line shows its first corner: it covers no more than a row of samples.
+    # A degenerate triangle, which covers at most a row of samples, shows its first corner.
     thin = np.abs(area) < 1e-4
     inverse = np.where(thin, 0, 1 / np.where(thin, 1, area)).astype(np.float32)
     first = shown[:, 0]
@@ -367,23 +365,23 @@ def _affine(shown: FloatArray, x: FloatArray, y: FloatArray) -> tuple[FloatArray
 
 
 _EDGES = np.array([[2, 1, 2], [0, 0, 1]])
-"""Ends and starts of a triangle's edges, whose corners are counted downward: the long one, the one above the middle
+"""Ends and starts of a triangle's edges, with corners numbered downward: the long edge, the one above the middle
 corner, and the one below it."""
 _FOLD = 0.7
-"""Neighbouring samples that lie so many steps farther apart than in the portrait have a fold between them."""
+"""Excess distance in the portrait between neighbouring samples, in steps of the map, that counts as a fold."""
 _LINE = 256
-"""Places that are read in a line."""
+"""Places read per line."""
 COARSER = 4
-"""Samples of the face's map to one of the map around it, along each axis."""
+"""Samples of the face's map per sample of the map around it, along each axis."""
 _ROWS_A_FACE = 100
 """Rows of the map between hairline and chin: the mesh's triangles are about 3 rows high there."""
 _NEAR_TRIANGLES = 2 * SPOKES * 4
-"""Triangles of the innermost rings, drawn as finely as the face: a chin that drops presses them together."""
+"""Number of triangles of the innermost rings, drawn as finely as the face: a dropping chin compresses them."""
 _ROWS_A_FEATURE = 28
-"""Rows of the finer map of an eye or a mouth at rest, whose lids and lips are finer than that."""
+"""Rows of the finer map of an eye or a mouth at rest, for details of lids and lips."""
 _NEAR_EYE_CM, _NEAR_MOUTH_CM = 2.2, 3.4
-"""Triangles so near to an eye's, or the mouth's, points are drawn into its finer map: the tip of the nose, which hides
-the lip of a head that is bowed, is 3.35 from the mouth's."""
+"""Maximum distance from an eye's or the mouth's points for triangles to be drawn into its finer map: the tip of the
+nose, which hides the lip of a bowed head, is 3.35 cm from the mouth's."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -391,45 +389,45 @@ class Feature:
     """A part of the face with finer detail than the rest."""
 
     outline: list[int]
-    """Points whose rectangle is drawn again."""
+    """Points whose bounding box is redrawn."""
     triangles: npt.NDArray[np.int32]
     """int32 [T, 3]."""
     of_skin: npt.NDArray[np.bool_]
-    """bool [triangles of the skin]: which these are."""
+    """bool [triangles of the skin]: True for these."""
     step: int
-    """Pixels a sample of its map."""
+    """Pixels per sample of its map."""
     size: tuple[int, int]
     """(height, width) of the portrait."""
 
     def patch(self, bent: Bent) -> Patch | None:
-        """The rectangle that it takes in a motion; None when nothing of it is inside the picture."""
+        """Its rectangle under a motion; None if it is outside the picture."""
         return patch_around(bent.places[self.outline], margin=2, size=self.size)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PortraitMaps:
-    """Plan of a portrait's maps: their samples, and what is drawn into each."""
+    """A portrait's maps: their grids, and the triangles that are drawn into each."""
 
     face: MapGrid
-    """Over all of the rig's box."""
+    """Grid over the whole box of the rig."""
     around: MapGrid
-    """The map of what bends gently, ``COARSER`` times coarser: hair, neck and background; refined by ``face``."""
+    """Grid for what bends gently (hair, neck and background), ``COARSER`` times coarser; refined by ``face``."""
     far_triangles: npt.NDArray[np.int32]
-    """int32 [T, 3]: the rings, which are drawn into ``around`` before the skin."""
+    """int32 [T, 3]: triangles of the rings, drawn into ``around`` before the skin."""
     near_triangles: npt.NDArray[np.int32]
-    """The innermost of them, drawn into ``face`` before the skin."""
+    """int32 [T, 3]: the innermost of these, drawn into ``face`` before the skin."""
     features: tuple[Feature, ...]
     """Right eye, left eye, mouth."""
     edge: npt.NDArray[np.intp]
     """Points of the skin, and of the rings up to the face's edge."""
 
     def skin(self, bent: Bent) -> Patch | None:
-        """The rectangle that skin takes in a motion, where it covers what is behind it; None outside the picture."""
+        """Rectangle of the skin under a motion, in which it covers what is behind it; None if outside the picture."""
         return patch_around(bent.places[self.edge], margin=2 * self.face.step, size=self.features[0].size)
 
 
 def plan_maps(rig: PortraitRig, mesh: CanonicalMesh) -> PortraitMaps:
-    """Work out a portrait's maps."""
+    """Plan a portrait's maps."""
     left, top, right, bottom = rig.box
     face = _grid_over(left, top, right, bottom, max(1, round(rig.face_height / _ROWS_A_FACE)))
     rings = rig.rings.triangles
@@ -439,14 +437,14 @@ def plan_maps(rig: PortraitRig, mesh: CanonicalMesh) -> PortraitMaps:
 
 
 def feature_grid(feature: Feature, patch: Patch) -> MapGrid:
-    """The samples of a feature's map."""
+    """Grid of a feature's map."""
     return _grid_over(patch.left, patch.top, patch.left + patch.width, patch.top + patch.height, feature.step)
 
 
 def _grid_over(left: int, top: int, right: int, bottom: int, step: int) -> MapGrid:
-    """The grid whose samples are the middles of squares of ``step`` pixels, and a border of one sample around it.
+    """A grid with a sample in the middle of each square of ``step`` pixels, and a border of one sample.
 
-    ``cv2.resize`` places samples like that, and with the border it has something to interpolate everywhere.
+    ``cv2.resize`` places samples in this way, and with the border it can interpolate everywhere.
     """
     first = (step - 1) / 2 - step
     return MapGrid(
@@ -455,7 +453,7 @@ def _grid_over(left: int, top: int, right: int, bottom: int, step: int) -> MapGr
 
 
 def _coarser(grid: MapGrid) -> MapGrid:
-    """A grid that, enlarged ``COARSER`` times, holds ``grid`` from its sample ``COARSER - 1`` on."""
+    """A grid that, enlarged ``COARSER`` times, contains ``grid`` from sample ``COARSER - 1`` on."""
     shift = (COARSER - 1) / 2 * grid.step
     width, height = (-(-(count + COARSER - 1) // COARSER) for count in (grid.width, grid.height))
     return MapGrid(grid.left - shift, grid.top - shift, grid.step * COARSER, width, height)

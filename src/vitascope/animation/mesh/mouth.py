@@ -1,4 +1,4 @@
-"""Draws the inside of the mouth: the portrait's own teeth if visible, else a cavity, a tongue and made teeth."""
+"""Draws the inside of the mouth: the portrait's own teeth if visible, else a synthesised cavity, tongue and teeth."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ _SQUARENESS = (6.0, 4.5, 2.6, 3.0, 3.5, 3.5)
 
 @cache
 def draw_teeth(row: Literal["upper", "lower"]) -> tuple[FloatArray, FloatArray]:
-    """One row of teeth, upright: the upper row's edges point down, the lower row's up.
+    """Draw one row of teeth, upright: the upper row's edges point down, the lower row's up.
 
     Returns:
-        Light, float32 [h, w, 3] (0..1 of the teeth's own colour; gums are reddish and darker), and cover, float32
-        [h, w] (0..1). ``PIXELS_A_CM`` pixels a centimetre, the middle at half the width. Drawn once: not to be
-        written to.
+        Light, float32 [h, w, 3], 0..1 of the teeth's own colour (gums are reddish and darker), and cover, float32 [h,
+        w], 0..1. The scale is ``PIXELS_A_CM`` pixels a centimetre, and the middle is at half the width. Cached: do not
+        modify.
     """
     fine = 2
     scale = PIXELS_A_CM * fine
@@ -102,13 +102,13 @@ def draw_teeth(row: Literal["upper", "lower"]) -> tuple[FloatArray, FloatArray]:
     shade = shade * np.clip(1.05 - 0.03 * across - 0.05 * across**2, 0.2, 1)
     enamel = 1.04 * np.stack((shade, shade * (1 - 0.015 * across), shade * (1 - 0.04 * across)), -1)
     gum = np.clip((from_edge - 0.95) / 0.15, 0, 1)
-    # Between two crowns their own shadow is seen, higher up the gum.
+    # Between two crowns is their shadow, and above it the gum.
     beside = _BETWEEN + (_GUM - _BETWEEN) * gum[..., None]
     beside *= np.clip(1 - 0.09 * across**2, 0.2, 1)[..., None]
     light = enamel * cover_crowns[..., None] + beside * (1 - cover_crowns[..., None])
     begin, fading = _CLOSED_CM[row]
     closed = np.clip((from_edge - begin) / fading, 0, 1) * np.clip((2.65 - across) / 0.3, 0, 1)
-    # Cheeks leave the last ones in the dark, which is the cavity's: blacker ones would be a hole in it.
+    # The last teeth are in the dark of the cheeks, as dark as the cavity: blacker ones would look like a hole.
     cover = np.maximum(cover_crowns, closed) * (1 - np.clip((across - 2.3) / 0.6, 0, 1))
     if row == "lower":
         light, cover = light[::-1], cover[::-1]
@@ -125,7 +125,7 @@ def draw_teeth(row: Literal["upper", "lower"]) -> tuple[FloatArray, FloatArray]:
 def _lift_cm(row: Literal["upper", "lower"], across_cm: FloatArray) -> FloatArray:
     """Offset of the arch's edge towards its gum, at a distance from the middle.
 
-    Both arches rise to the sides, the lower one more: it is seen from above.
+    Both arches rise to the sides, the lower one more, as it is seen from above.
     """
     if row == "upper":
         return np.asarray(0.06 * across_cm**2, np.float32)
@@ -191,61 +191,62 @@ _CAVITY_LIGHT = (0.59, 0.6)
 light."""
 _TONGUE_HALF_CM = 2.0
 _TIP_CM, _TIP_RISEN_CM = (-0.4, 0.45), 1.5
-"""How far above the edge of the lower teeth, or of the lip that hides them, a tongue's tip ends: behind the teeth while
-they touch, or a grin would show the dark between its rows; and above the floor of the mouth when they part so far."""
+"""Heights of the tongue's tip above the edge of the lower teeth, or of the lip that hides them: while teeth touch, when
+it is behind them lest a grin show the dark between its rows; and when they are parted by the last value, when it is
+above the mouth's floor."""
 _MOST_LONGER = 1.5
 """Maximum factor by which the inside of an open mouth is stretched before it has faded."""
 _LOWER_BOW, _BOWS_CM = 0.2, (0.5, 2.5)
-"""A jaw that drops shows its arch from above: its sides are seen so much higher, a centimetre from the middle, when
-teeth part by the second distance; none before the first."""
+"""Rise of the lower arch, a centimetre from the middle, as a dropping jaw shows it from above; and the distances
+between the teeth at which the rise begins, and at which it is full."""
 _LOWER_LIGHT = 0.85
 """Light of the lower teeth, behind the upper ones and the lip, relative to the upper ones."""
 _TEETH_SINK_CM, _SINK_APART_CM = 0.15, 0.8
-"""Teeth that a grin bares and that touch are drawn so much lower, teeth that are the second apart no more: cheeks and
-lips that rise take the head that is fitted to them along, by 0.2 in two drivers."""
+"""Distance by which touching teeth in a grin are drawn lower; and the gap between teeth from which on they are not:
+rising cheeks and lips raise the fitted head, by 0.2 in two drivers."""
 _ARCH_A_CM = 0.18
 """Depth of the dental arch one centimetre from the middle, in centimetres; it grows by the square."""
 _DEPTH_CM = 0.9
 """Distance of the teeth behind the lips."""
 _TEETH_SEEN, _FEW_TEETH, _COLOURLESS, _NO_REDDER = 0.35, 0.1, 0.38, 0.9
-"""A portrait shows its teeth where more than the first share of what is between its lips is bright, and either has less
-chroma than the third, or a ratio of green to red of at least the fourth beside the skin's. From the second share on
-they say of what colour made ones are."""
+"""A portrait shows its teeth if more than the first share of the pixels between its lips is bright, and has either less
+chroma than the third value, or a ratio of green to red of at least the fourth, relative to the skin's. From the second
+share on, they determine the colour of synthesised teeth."""
 _OWN_ENAMEL = 0.6
 """Distance from the lower lip's colour at which a portrait's own teeth end, as a share of the way to the teeth's
 colour."""
 _HUES_APART, _ENAMEL_LIGHT = (0.04, 0.1), (0.35, 0.6)
-"""Distances of a lip's hue from that of teeth from which on, and at which wholly, hue alone tells them apart: enamel in
-the shade of a lip is as dark as the lip. Light beside that of teeth up to which it is the dark behind them, and from
-which on enamel."""
+"""Differences of a lip's hue from the teeth's from which on, and from which on fully, only hue tells them apart: enamel
+in the shade of a lip is as dark as the lip. Then the light relative to the teeth's up to which a pixel is the dark
+behind them, and from which on it is enamel."""
 _NOTCH_CM = 0.25
 """Width below which notches in the teeth's edge are filled: a few pixels of a portrait would look like holes between
 teeth."""
 _HANGS_CM, _BELOW_ROW_CM, _LAST_TEETH_CM = 0.4, 0.1, 0.5
-"""What hangs below their edge, and their row by more than the second, and is narrower than the first, does not belong
-to it; so far from the last of them their height is that of the row beside them."""
+"""Parts that hang below the teeth's edge, are narrower than the first value and lower than the row by the second, do
+not belong to it; beside the teeth, the row continues at the height of those within the third of the last."""
 _LOWER_BEGIN = 0.4
-"""Place of their upper end between the lips, as a share of the gap, below which teeth are lower ones: upper ones of six
-people began at -0.12 to 0.27, the lower ones of a speaking man at 0.52."""
+"""Place of the teeth's upper end between the lips, as a share of the gap, below which they are lower teeth: those of
+six people's upper rows were at -0.12 to 0.27, that of a speaking man's lower row at 0.52."""
 _THINNEST_CM = 0.2
-"""Minimum visible height of teeth; less is taken for a gleam on a lip, or in a corner."""
+"""Minimum visible height of teeth; less is a gleam on a lip, or in a corner."""
 _STRIP_CM, _STRIP_LEAVES_CM = (0.58, 0.66), (0.1, 0.4)
-"""Own teeth of which no more than the first height is seen, of those taller than the second all the more, are a strip
-in the shade of a lip, and no teeth once lips are so much farther apart than in the portrait."""
+"""Heights of own teeth below which they are only a strip in the shade of a lip, and above which they are not; and the
+growth of the lips' gap over which such a strip fades out."""
 _CROWN_CM, _NECK_LIGHT = 1.05, 0.85
-"""Own teeth of which a lip hides the upper part go on up to that height above their edge, and the light they have there
-beside that of what is seen: a made row above them would be a second row of teeth."""
+"""Height above their edge to which own teeth are continued where a lip hides the upper part, and their light there
+relative to the visible part: a synthesised row above them would look like a second row of teeth."""
 _OWN_ENDS_PX, _BEHIND_OWN_CM, _GOES_ON_CM = 1.4, 0.1, 0.15
-"""Length over which own teeth fade out, in pixels, so that CPU and GPU sample the same edge; and distances at which
-made teeth end above them, and beside them where their row lies."""
+"""Length over which own teeth fade out, in pixels, so that CPU and GPU sample the same edge; and the distances at which
+synthesised teeth end above them, and beside them along their row."""
 _FRONT_TEETH_CM, _BITES_CM = 0.7, 0.18
 """Distance from the middle within which own teeth end lowest; and the distance above that edge at which touching lower
 teeth end."""
 _RIM_LEAVES_CM = 0.3
 """Growth of the lips' gap up to which what the portrait shows below its own teeth stays."""
 _RIM_BEGINS, _RIM_NARROWS = (0.5, 1.0), (0.03, 0.12)
-"""Nor is it left on less room, where it would be dark spots and fangs beside them: shares of the gap at rest at which
-it is gone and whole, and shares of the width that are lost where it begins to go and is gone."""
+"""It also fades in less space, where it would leave dark spots and fangs beside them: shares of the gap at rest at
+which it is gone, and complete; and the losses of width, as shares, at which it begins to fade, and is gone."""
 _REDDEST_LIPS = 0.8
 _COLOURED = 0.12
 """Difference of the skin's lowest colour from its highest, as a share, below which the picture counts as nearly
@@ -294,11 +295,11 @@ class MouthPlacement:
     own_share: float
     """Share of the portrait's own inside that is shown, 0..1."""
     own: FloatArray | None
-    """The place of the picture of the portrait's own inside."""
+    """Matrix of the picture of the portrait's own inside."""
     is_made: bool
-    """True when cavity, tongue and teeth are drawn."""
+    """True if cavity, tongue and teeth are drawn."""
     tongue: FloatArray
-    """The place of the tongue's texture."""
+    """Matrix of the tongue's texture."""
     tongue_light: float
     """Light on the tongue, as a share of its own colour."""
     cavity_light: float
@@ -306,10 +307,10 @@ class MouthPlacement:
     lower_bow: float
     """Rise of the lower row to its sides: rows of its texture, times the square of columns from its middle."""
     upper_teeth: FloatArray | None
-    """The place of the upper row's texture; None if the portrait's own teeth are shown."""
+    """Matrix of the upper row's texture; None if the portrait's own teeth are shown."""
     lower_teeth: FloatArray
     light_px: float
-    """Softness of the light that falls in: standard deviation in pixels."""
+    """Softness of the incident light: standard deviation in pixels."""
 
 
 class Mouth:
@@ -317,7 +318,7 @@ class Mouth:
 
     Args:
         rgb: uint8 [H, W, 3], the portrait.
-        rig: Of the portrait.
+        rig: The portrait's rig.
     """
 
     def __init__(self, rgb: RgbPicture, rig: PortraitRig) -> None:
@@ -329,7 +330,7 @@ class Mouth:
         width = max(float(np.linalg.norm(corners[1] - corners[0])), 2.0)
         together = _smooth(rig.face.blendshape("mouthPucker"), *_DRAWN_TOGETHER)
         self._width_cm = width + max(_USUAL_WIDTH_CM - width, 0.0) * together
-        self._scale = self._width_cm / CANONICAL_WIDTH_CM  # of its teeth
+        self._scale = self._width_cm / CANONICAL_WIDTH_CM  # the teeth's
         middle = (rest[13] + rest[14]) / 2
         self._middle = middle + np.array([0, 0, -_DEPTH_CM], np.float32)
         self.tones = _tones(rgb, rig)
@@ -346,7 +347,7 @@ class Mouth:
         self._inward_cm = np.zeros((len(_OUTLINE), 2), np.float32)
         self._rest_up = float(rest[13, 1])
         self._upper_edge = self._middle.copy()
-        # A mouth opens by its lower lip more than by the upper one, which covers the necks of the teeth.
+        # The lower lip opens a mouth more than the upper one, which covers the necks of the teeth.
         self._speaks = _smooth(self._rest_gap_cm, *_SPEAKS_CM)
         parts = 0.5 + (_UPPER_LIP_PARTS - 0.5) * self._speaks
         self._upper_edge[1] = self._rest_up - parts * self._rest_gap_cm - _UPPER_EDGE_CM * self._scale
@@ -363,24 +364,24 @@ class Mouth:
         )
 
     def _teeth_texture(self, row: Literal["upper", "lower"], brightness: float) -> FloatArray:
-        """Texture of a row in this portrait's arch, as sharp as it will be drawn: float32 [h, w, 4]."""
+        """Texture of a row in this portrait's arch, at the sharpness of the result: float32 [h, w, 4]."""
         light, cover = draw_teeth(row)
         grey = light.mean(axis=-1, keepdims=True)
         light = grey + (light - grey) * np.float32(self.tones.coloured)
         texture = np.concatenate(
             (light * (self.tones.teeth * brightness) * cover[..., None], cover[..., None]), -1
         )
-        # The arch goes back to the sides: in a turned head it opens on the near side and closes on the far one.
+        # The arch recedes to the sides: in a turned head it widens on the near side, and narrows on the far one.
         height, width = cover.shape
         x = (np.arange(width, dtype=np.float32) - (width - 1) / 2) / PIXELS_A_CM
         rotation = self._rest_pose.rotation @ TO_PICTURE
         bow = np.clip(rotation[0, 2] / rotation[0, 0], -1, 1) * -_ARCH_A_CM
         along = 2 * x / (1 + np.sqrt(np.maximum(1 + 4 * bow * x, 0)))
-        along[1 + 4 * bow * x < 0] = 2 * HALF_WIDTH_CM  # out of the texture
+        along[1 + 4 * bow * x < 0] = 2 * HALF_WIDTH_CM  # outside the texture
         columns = np.broadcast_to(along * PIXELS_A_CM + (width - 1) / 2, cover.shape).astype(np.float32)
         rows = np.repeat(np.arange(height, dtype=np.float32)[:, None], width, axis=1)
         if row == "upper" and self._own_edge is not None:
-            # Made ones continue the portrait's own.
+            # Synthesised ones continue the portrait's own.
             edge_cm = _EDGE_CM - _lift_cm(row, np.asarray(along, np.float32))
             rows += edge_cm * PIXELS_A_CM - cv2.GaussianBlur(
                 self._own_edge[None], (0, 0), 0.15 * PIXELS_A_CM, borderType=cv2.BORDER_REPLICATE
@@ -388,7 +389,7 @@ class Mouth:
         if row == "lower" and self._own_edge is not None:
             rows += self._meeting_own(np.asarray(along, np.float32))
         arched = cv2.remap(texture, columns, rows, cv2.INTER_LINEAR)
-        # It is read at single points: what is finer than the portrait's pixels would flicker.
+        # It is sampled at single points, so detail finer than the portrait's pixels would flicker.
         smaller = PIXELS_A_CM / (self._rest_pose.scale * self._scale)
         return np.asarray(cv2.GaussianBlur(arched, (0, 0), max(0.4 * smaller, 0.3)), np.float32)
 
@@ -396,10 +397,10 @@ class Mouth:
         """Rise of the lower row, in rows, so that it meets the portrait's own teeth at its sides as in the middle.
 
         Args:
-            across_cm: float32 [w]: where each column lies in the arch, from its middle.
+            across_cm: float32 [w]: place of each column in the arch, from its middle.
 
         Returns:
-            float32 [w], nowhere negative.
+            float32 [w], at least 0.
         """
         assert self._own_edge is not None
         edge_cm = self._own_edge / PIXELS_A_CM
@@ -412,10 +413,10 @@ class Mouth:
         return np.asarray((raised[0] + _BITES_CM) * PIXELS_A_CM, np.float32)
 
     def _own_inside(self, rgb: RgbPicture, rig: PortraitRig, *, low: float) -> OwnInside | None:
-        """Cut out what the portrait shows between its lips, continued a little beyond them.
+        """Cut out the portrait's inside of the mouth, extended a little beyond the lips.
 
-        Its teeth are cut out where they end: landmarks count the shadow below them, and the rim of the lower lip, whose
-        height is given, as inside.
+        Teeth are cut off at their edge: landmarks include the shadow below them, and the rim of the lower lip, whose
+        height is given.
         """
         outline = smooth_outline(rig.face.landmarks[list(_OUTLINE), :2])
         centimetre = rig.pose.scale
@@ -462,20 +463,20 @@ class Mouth:
         rig: PortraitRig,
         lip: FloatArray,
     ) -> tuple[FloatArray, npt.NDArray[np.bool_]] | None:
-        """How far pixels of the patch lie above, below or beside the portrait's own teeth: float32 [h, w], pixels.
+        """Distances of the patch's pixels from the portrait's own teeth: float32 [h, w], in pixels.
 
-        Negative within them; -1 everywhere if none are found. And where a lip hides them, bool [h, w]: there they are
-        continued in the picture, in place. None if they are lower ones.
+        They are negative within the teeth; -1 everywhere if none are found. Also gives where a lip hides teeth, bool
+        [h, w]: there they are continued in the picture, in place. None if the visible teeth are lower ones.
         """
         matrix = self._teeth_matrix(self._rest_pose, self._upper_edge, edge_at_top=False)
         onto = _onto(matrix, patch)
-        # Upright, as the made row lies: how far each place is enamel, between the lip's colour and the teeth's.
+        # Upright, like the synthesised row: how far each place is enamel, between the lip's colour and the teeth's.
         enamel = _enamel(picture.astype(np.float32), lip, self.tones.teeth)
         size = (round(2 * HALF_WIDTH_CM * PIXELS_A_CM), round(HEIGHT_CM * PIXELS_A_CM))
         flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
         upright = cv2.warpAffine(enamel * inside, onto, size, flags=flags)
         seen = upright > _OWN_ENAMEL
-        # A lower tooth that is seen below the dark is not the end of an upper one: the longest run counts.
+        # A lower tooth below the dark is not the end of an upper one, so the longest run counts.
         run, longest, lowest = np.zeros((3, size[0]), np.intp)
         for index, of_row in enumerate(seen):
             run = (run + 1) * of_row
@@ -513,7 +514,7 @@ class Mouth:
             return np.asarray(np.interp(all_columns, columns, rows[columns])[None], np.float32)
 
         top = smooth(formed(across(lowest - longest), cv2.MORPH_OPEN, _NOTCH_CM))
-        # Beside them the row goes on as it lies, at the height of the last ones: no tooth hangs below its neighbours.
+        # Beside them, the row continues at the height of the last ones: no tooth hangs below its neighbours.
         edge = across(lowest)
         off = (edge[0] - arch)[columns]
         level = arch + np.float32(np.median(off))
@@ -521,7 +522,7 @@ class Mouth:
         right, left = (min(float(np.median(off[near])), float(np.median(off))) for near in last)
         arch += np.where(all_columns < columns.mean(), right, left).astype(np.float32)
         edge = np.where(beside_cm > 0, arch, edge)
-        # A lower tooth that touches an upper one is not its end, either; it hangs below the row.
+        # Nor is a lower tooth that touches an upper one its end; it hangs below the row.
         hangs = edge > level + _BELOW_ROW_CM * PIXELS_A_CM
         edge = np.where(hangs, formed(edge, cv2.MORPH_OPEN, _HANGS_CM), edge)
         bottom = smooth(formed(edge, cv2.MORPH_CLOSE, _NOTCH_CM))
@@ -531,7 +532,7 @@ class Mouth:
             - float(self._upper_edge[1])
             + (float(middle) / PIXELS_A_CM - _EDGE_CM) * self._scale
         )
-        # Behind its own teeth made ones are not to be seen below these.
+        # Synthesised teeth must not show below the portrait's own.
         behind = bottom - _BEHIND_OWN_CM * PIXELS_A_CM
         self._own_edge = behind + (arch - behind) * np.minimum(beside_cm / _GOES_ON_CM, 1)
         y, x = np.mgrid[: patch.height, : patch.width]
@@ -547,34 +548,34 @@ class Mouth:
             (np.maximum(above, beside) <= 0) & (above_seen > -_OWN_ENDS_PX / pixel) & (below < 0)
         )
         picture[hidden] = _turned_up(picture, onto, column[hidden], row[hidden], (top, neck, bottom), pixel)
-        # At rest the lips' outline is drawn together to theirs.
+        # At rest, the lips' outline is narrowed to that of the teeth.
         places = rig.face.landmarks[list(_OUTLINE), :2] - (patch.left, patch.top)
         nearest = places @ back[:, :2].T + back[:, 2]
         nearest[:, 0] = np.clip(nearest[:, 0], columns[0], columns[-1])
         ends = [np.interp(nearest[:, 0], all_columns, end) for end in (top, bottom)]
         nearest[:, 1] = np.clip(nearest[:, 1], *ends)
         inward = nearest @ onto[:, :2].T + onto[:, 2] - places
-        # Across a face in profile nothing can be told.
+        # In profile, nothing can be measured across the face.
         back_to_cm = np.linalg.pinv(self._right_and_up(self._rest_pose), rcond=0.1)
         self._inward_cm = np.asarray(inward @ back_to_cm, np.float32)
         return np.asarray(np.maximum(np.maximum(above, below), beside) * pixel, np.float32), hidden
 
     def _right_and_up(self, pose: Pose) -> FloatArray:
-        """A centimetre of the face to the right and upward, at the mouth: float32 [2, 2], rows of (x, y), pixels."""
+        """A centimetre of the face to the right and upward, at the mouth: float32 [2, 2], rows of (x, y) in pixels."""
         middle = self._middle + np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0]], np.float32)
         placed = pose.place(middle)[:, :2]
         return np.asarray(placed[1:] - placed[0], np.float32)
 
     def _see_teeth(self, pixels: FloatArray, skin: FloatArray) -> None:
-        """Tell whether pixels between the lips (float32 [N, 3]) are teeth, and if so, the colour for made ones.
+        """Decide whether pixels between the lips (float32 [N, 3]) are teeth, and choose the colour of synthesised ones.
 
         Args:
             pixels: 0..255.
-            skin: Its colour, float32 [3], 0..255.
+            skin: Colour of the skin, float32 [3], 0..255.
         """
         brightest = pixels.max(axis=1)
         colourless = 1 - pixels.min(axis=1) / np.maximum(brightest, 1) < _COLOURLESS
-        # In orange light teeth are as coloured as lips elsewhere, yet no redder than skin.
+        # In orange light, teeth are as coloured as lips elsewhere, but no redder than skin.
         red = float(skin[1]) / max(float(skin[0]), 1.0)
         as_skin = pixels[:, 1] > _NO_REDDER * red * pixels[:, 0]
         lit = brightest > 0.6 * self.tones.teeth.max()
@@ -584,20 +585,21 @@ class Mouth:
         self._has_teeth = bool(enamel.mean() > _TEETH_SEEN)
         if enamel.mean() <= _FEW_TEETH:
             return
-        # Lips that the opening's outline takes in are lit, too, and the redder.
+        # Lips within the opening's outline are lit, too, but redder.
         greens = pixels[:, 1] / np.maximum(pixels[:, 0], 1)
         enamel &= greens >= np.median(greens[enamel])
         light = np.percentile(pixels[enamel], 80, axis=0)
         made = self.tones.teeth
         if not self._has_teeth:
-            # A few say what is white in this light, in which made ones may be as orange as the skin; not how light.
+            # A few tell what is white in this light, in which synthesised ones may be as orange as the skin, but not
+            # how light.
             light *= made.max() / light.max()
             if light.min() <= made.min():
                 return
         self.tones = replace(self.tones, teeth=np.asarray(light, np.float32))
 
     def placed(self, bent: Bent) -> MouthPlacement | None:
-        """Place the inside in a motion; None when nothing of it is seen."""
+        """Place the inside in a motion; None if it is not visible."""
         gap = _gap(bent.vertices)
         shown = _smooth(gap, *_APPEARS_CM)
         if self.own is not None:
@@ -610,10 +612,10 @@ class Mouth:
         if patch is None or patch.width < 2 or patch.height < 2:
             return None
         width = float(np.linalg.norm(bent.vertices[INNER_UPPER_LIP[0]] - bent.vertices[INNER_UPPER_LIP[-1]]))
-        # Who speaks parts the teeth with the lips, and hides the lower ones; a grin bares both rows.
+        # In speech, teeth part with the lips, and the lower ones are hidden; a grin bares both rows.
         grin = _smooth(width / self._width_cm, *_GRINS)
         own_share = self._own_share(gap, grin)
-        # An open mouth whose lips move together shows teeth wherever they go, not what is above or below them.
+        # When both lips of an open mouth move together, they still show teeth, not what is above or below them.
         up = float(bent.vertices[13, 1])
         sunk = 0.0 if self.own is None else max(self._rest_up - up - max(_LIP_SLIDES_CM, self.bared_cm), 0.0)
         drop, low = bent.jaw_drop_cm, float(bent.vertices[14, 1])
@@ -624,7 +626,7 @@ class Mouth:
         if self._has_teeth:
             low_set = 0.0  # they continue the portrait's own
         upper = self._upper_edge - np.array([0, sunk + low_set, 0], np.float32)
-        # Lower teeth stand just behind the upper ones when the jaw is closed, and sink behind the lip as it drops.
+        # Lower teeth are just behind the upper ones when the jaw is closed, and sink behind the lip as it drops.
         lower = upper + np.array([0, _OVERBITE_CM * self._scale - parted, -0.15 - 0.25 * parted], np.float32)
         smile = _smooth(width / self._unsmiling_width_cm, *_BARES_LOWER)
         least = _SPEAKING_SHOWS_CM * (1 - smile) + _LOWER_SHOWS_CM * smile
@@ -656,7 +658,7 @@ class Mouth:
         )
 
     def _opening(self, bent: Bent, gap: float) -> FloatArray:
-        """Where the inside is drawn: between the lips; at rest not over what is beyond the portrait's own teeth."""
+        """Outline in which the inside is drawn: between the lips; at rest, not beyond the portrait's own teeth."""
         places = bent.places[list(_OUTLINE)].copy()
         if self._own_edge is not None:
             corners = self._rest_outline[[0, len(INNER_UPPER_LIP) - 1]], bent.vertices[list(_INNER_CORNERS)]
@@ -669,9 +671,9 @@ class Mouth:
         return np.asarray(places, np.float32)
 
     def _own_share(self, gap: float, grin: float) -> float:
-        """Share of the portrait's own inside that is shown: all at rest; teeth always, a dark gap less as it widens.
+        """Opacity of the portrait's own inside: full at rest; teeth always, a dark gap less as it widens.
 
-        A grin (0..1), too, bares teeth, where the portrait says something with a dark mouth.
+        A grin (0..1) also bares teeth in a portrait that speaks with a dark mouth.
         """
         if self.own is None:
             return 0.0
@@ -680,7 +682,7 @@ class Mouth:
         return (1 - _smooth(gap - self._rest_gap_cm, 0.1, 0.7)) * (1 - grin * self._speaks)
 
     def _longer(self, gap: float) -> float:
-        """How much longer its own inside is drawn: lower teeth stay at the lip that a jaw takes along."""
+        """Factor by which the own inside is stretched: lower teeth stay at the lip that moves with the jaw."""
         if self._has_teeth:
             return 1.0
         return 1 + self._speaks * (min(max(gap / self._rest_gap_cm, 1.0), _MOST_LONGER) - 1)
@@ -688,10 +690,10 @@ class Mouth:
     def _own_matrix(self, pose: Pose, sunk: float, *, longer: float = 1.0) -> FloatArray:
         assert self.own is not None
         turn = (pose.scale / self._rest_pose.scale) * (pose.rotation @ self._rest_pose.rotation.T)[:2, :2]
-        # Locked to the skull: where the middle of the mouth at rest goes with the head alone.
+        # Locked to the skull: the place of the mouth's middle at rest, moved by the head alone.
         rest = self._rest_pose.place(self._middle[None])[0, :2]
         now = pose.place(self._middle[None] - np.array([0, sunk, 0], np.float32))[0, :2]
-        # It becomes longer from the upper lip on.
+        # It is stretched from the upper lip down.
         up = self._right_and_up(self._rest_pose)[1]
         lip = rest + (self._rest_up - float(self._middle[1])) * up
         stretch = np.eye(2) + (longer - 1) * np.outer(up, up) / max(float(up @ up), 1e-3)
@@ -752,7 +754,7 @@ class Mouth:
         _lay(colours, self.lower_teeth, placed.lower_teeth, patch, bow=placed.lower_bow)
         if placed.upper_teeth is not None:
             _lay(colours, self.upper_teeth, placed.upper_teeth, patch)
-        # Light comes in between the lips: dark along them, darkest under the upper one.
+        # Light enters between the lips: it is dark along them, and darkest under the upper one.
         light = _falling_in(mask, placed.light_px)
         colours *= (0.70 + 0.35 * np.clip(light, 0, 0.9))[..., None].astype(np.float32)
         return colours
@@ -766,20 +768,20 @@ def _turned_up(
     ends: tuple[FloatArray, FloatArray, FloatArray],
     pixel: float,
 ) -> npt.NDArray[np.uint8]:
-    """Continue teeth above where a picture shows them, by what it shows of each below: uint8 [N, 3].
+    """Continue teeth above their visible part, with the colours below: uint8 [N, 3].
 
     Args:
         picture: uint8 [h, w, 3].
-        onto: float [2, 3]: from the upright row of teeth to the picture.
+        onto: float [2, 3]: maps the upright row of teeth to the picture.
         columns: float [N]: places of the row to continue.
         rows: Likewise.
-        ends: float32 [columns of the row] each: rows in which what is seen begins, teeth begin, and end.
-        pixel: One of the row, in pixels of the picture.
+        ends: float32 [columns of the row] each: rows in which the visible part begins, and teeth begin and end.
+        pixel: Size of a pixel of the row, in pixels of the picture.
     """
     top, neck, bottom = (np.interp(columns, np.arange(len(end)), end) for end in ends)
     first = np.minimum(top + 2 * _OWN_ENDS_PX / pixel, (top + bottom) / 2)
     up = (first - rows) / np.maximum(first - neck, 1)
-    # No farther down than the middle: the edges are darker, and notched.
+    # At most down to the middle: the edges are darker, and notched.
     seen = first + np.clip(up, 0, 1) * np.maximum((top + bottom) / 2 - first, 0)
     places = np.stack((columns, seen), -1) @ onto[:, :2].T + onto[:, 2]
     colours = read_at(picture, places[None].astype(np.float32))
@@ -788,16 +790,16 @@ def _turned_up(
 
 
 def _falling_in(opening: FloatArray, softness_px: float) -> FloatArray:
-    """How far light from in front and above reaches what is behind an opening: float32 [h, w], 0..1.
+    """Light from in front and above that reaches what is behind an opening: float32 [h, w], 0..1.
 
     Args:
         opening: float32 [h, w], 0..1.
-        softness_px: Standard deviation of its edge, pixels; the light falls by half of that.
+        softness_px: Standard deviation of its edge, in pixels; light is shifted down by half of that.
     """
-    # A soft picture can be made of fewer samples, not of samples that are farther apart than it is soft.
+    # A soft picture needs fewer samples, but none farther apart than its softness.
     step = next((step for step in (4, 2) if softness_px >= step), 1)
     height, width = opening.shape
-    # Nothing falls in beside the opening, as on the GPU; whole samples, so that none moves when the patch grows.
+    # No light enters beside the opening, as on the GPU; whole samples, so that none moves when the patch grows.
     margin = ceil(3 * softness_px / step) * step
     padded = cv2.copyMakeBorder(
         opening, margin, margin + -height % step, margin, margin + -width % step, cv2.BORDER_CONSTANT
@@ -811,7 +813,7 @@ def _falling_in(opening: FloatArray, softness_px: float) -> FloatArray:
 
 
 def _onto(matrix: FloatArray, patch: Patch) -> FloatArray:
-    """The matrix as OpenCV wants it for a patch."""
+    """Convert a matrix for OpenCV, relative to a patch."""
     onto = matrix.astype(np.float64)
     onto[:, 2] -= (patch.left, patch.top)
     return np.asarray(onto)
@@ -826,7 +828,7 @@ def _lay(
     light: float = 1.0,
     bow: float = 0.0,
 ) -> None:
-    """Lay a texture, whose colours are stored times cover, so that edges mix rightly, over a patch's, in place."""
+    """Blend a texture with premultiplied colours over a patch's colours, in place."""
     if bow > 0:
         drawn = _bowed(texture, matrix, patch, bow)
     else:
@@ -837,7 +839,7 @@ def _lay(
 
 
 def _bowed(texture: FloatArray, matrix: FloatArray, patch: Patch, bow: float) -> FloatArray:
-    """A row of teeth in its place, its sides raised: float32 [h, w, 4]."""
+    """Place a row of teeth, with its sides raised: float32 [h, w, 4]."""
     onto = _onto(matrix, patch)
     if abs(np.linalg.det(onto[:, :2])) < 1e-6:
         return np.zeros((patch.height, patch.width, 4), np.float32)
@@ -853,7 +855,7 @@ def _bowed(texture: FloatArray, matrix: FloatArray, patch: Patch, bow: float) ->
 
 
 def _gap(vertices: FloatArray) -> float:
-    """Gap between the lips in the middle, centimetres."""
+    """Gap between the lips in the middle, in centimetres."""
     upper, lower = vertices[[82, 13, 312], 1].mean(), vertices[[87, 14, 317], 1].mean()
     return float(max(upper - lower, 0.0))
 
@@ -876,12 +878,12 @@ def _tones(rgb: RgbPicture, rig: PortraitRig) -> Tones:
                     pixels[pixels.sum(axis=1) >= np.percentile(pixels.sum(axis=1), 80)].mean(axis=0)
                 )
     white = np.mean(whites, axis=0) if whites else skin
-    # As bright as skin in this light, as colourless as the eyes' whites, never brighter than enamel.
+    # As bright as the skin in this light, as colourless as the eyes' whites, and never brighter than enamel.
     tint = 0.5 * white / max(float(white.max()), 1.0) + 0.5 * skin / max(float(skin.max()), 1.0)
     tint = 0.4 + 0.6 * tint / max(float(tint.max()), 1e-3)
     level = max(1.12 * float(skin.max()), 0.55 * float(skin.max()) + 0.55 * float(white.max()))
     level = min(max(level, 40.0), 245.0) / 255
-    # Lips redder than that beside the skin are painted: they do not tell what the inside looks like.
+    # Lips that are redder than this relative to the skin are painted, and do not tell the colour of the inside.
     lips = np.maximum(lips / max(float(lips.max()), 1.0), _REDDEST_LIPS * skin / max(float(skin.max()), 1.0))
     coloured = min((1 - float(skin.min()) / max(float(skin.max()), 1.0)) / _COLOURED, 1.0)
     flesh = 1 - coloured * (1 - (np.array([1.0, 0.62, 0.6], np.float32) * 0.5 + lips * 0.5))
@@ -896,12 +898,12 @@ def _tones(rgb: RgbPicture, rig: PortraitRig) -> Tones:
 
 
 def _enamel(colours: FloatArray, lip: FloatArray, teeth: FloatArray) -> FloatArray:
-    """How far colours lie on the way from a lip's to that of teeth: float32 [...]; 0 lip, or the dark, 1 teeth.
+    """Position of colours between a lip's and that of teeth, float32 [...]: 0 for lip, or the dark, 1 for teeth.
 
     Args:
         colours: float32 [..., 3], 0..255.
-        lip: Its colour, float32 [3].
-        teeth: Theirs.
+        lip: Colour of the lip, float32 [3].
+        teeth: Colour of the teeth, float32 [3].
     """
     towards = teeth - lip
     by_light = (colours - lip) @ towards / max(float(towards @ towards), 1.0)
@@ -916,19 +918,19 @@ def _enamel(colours: FloatArray, lip: FloatArray, teeth: FloatArray) -> FloatArr
 
 
 def _skin(rgb: RgbPicture, rig: PortraitRig) -> FloatArray:
-    """The colour of cheeks, nose and forehead: float32 [3], 0..255."""
+    """Colour of cheeks, nose and forehead, float32 [3], 0..255."""
     return median_at(rgb, rig.face.landmarks[[50, 280, 205, 425, 4, 151], :2], rig.pose.scale * 0.5)
 
 
 def _no_yellower(teeth: FloatArray, skin: FloatArray) -> FloatArray:
-    """Bound the colour of made teeth by that of the skin, in the same light.
+    """Limit the colour of synthesised teeth by that of the skin in the same light.
 
     Args:
         teeth: float32 [3], 0..255.
         skin: Likewise.
 
     Returns:
-        float32 [3], 0..255, as bright as the teeth were.
+        float32 [3], 0..255, of unchanged brightness.
     """
     brightest = float(teeth.max())
     most = _ENAMEL_COLOURED * (1 - float(skin.min()) / max(float(skin.max()), 1.0)) * brightest
@@ -936,7 +938,7 @@ def _no_yellower(teeth: FloatArray, skin: FloatArray) -> FloatArray:
     bounded = teeth.copy()
     if chroma > most:
         bounded = brightest - (brightest - teeth) * (most / chroma)
-    # In pink or blue light ivory looks orange or mustard: it is never less blue, beside green, than the skin.
+    # In pink or blue light, ivory looks orange or mustard: keep its ratio of blue to green at least at the skin's.
     blue = min(float(bounded[1] * skin[2]) / max(float(skin[1]), 1.0), brightest)
     bounded[2] = max(float(bounded[2]), blue)
     return np.asarray(bounded, np.float32)

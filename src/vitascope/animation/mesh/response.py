@@ -25,14 +25,14 @@ from vitascope.animation.mesh.lips import LipFit, gap_cm, unsmiled, wider
 from vitascope.animation.tracking import FaceTracker
 
 ExpressionReader = Callable[[FaceMotion], TrackedFace | None]
-"""Draws the portrait in a motion and reads its face; None when it finds none."""
+"""Draws the portrait in a motion and reads its face; None if it finds none."""
 
 _SKIN = ("jawOpen", "mouthSmileLeft", "mouthSmileRight")
 _JAW_IN_SMILE = "jawOpen in a smile"
 """Name of the curve of a jaw that opens in a smile; read as ``jawOpen``."""
 _LIPS_MET = " with lips that meet"
-"""Added to the name of a smile: its curve with lips brought together, of a portrait that shows them apart, whose smile
-reads as less then."""
+"""Added to the name of a smile, for its curve with lips brought together: the smile of a portrait that shows them apart
+then reads as weaker."""
 _EYES = ("eyeBlinkRight", "eyeBlinkLeft")
 """In the order of ``FaceMotion.eye_closure``."""
 _BROWS = ("browInnerUp", "browDown")
@@ -43,8 +43,8 @@ _GAP, _WIDER, _WIDER_APART, _GAZE = (
     "mouth wider, lips apart",
     ("gaze sideways", "gaze down"),
 )
-"""Curves of what is read from the landmarks: gap in centimetres, what the mouth is wider by than at rest in
-``LipFit.unit_cm``, and how far the irises moved, in widths of the eye. Nearly all of a grin's width is read, 0.6
+"""Curves of readings from landmarks: the gap in centimetres, the mouth's widening relative to rest in
+``LipFit.unit_cm``, and the motion of the irises in widths of the eye. Nearly all of a grin's widening is read, but 0.6
 of that of a smile with closed lips."""
 CHANNELS = frozenset((
     *_SKIN, *(f"{smile}{_LIPS_MET}" for smile in _SKIN[1:]), _JAW_IN_SMILE, _PUCKER, *_EYES, *_BROWS,
@@ -60,13 +60,12 @@ _GLANCES = (np.array([-0.3, -0.15, 0.15, 0.3]), np.array([-0.12, 0.12]))
 _APART_CM = 1.2
 """Gap between the lips of a grin, in centimetres."""
 _LEAST_READ, _MOST_READ = 0.6, 1.1
-"""Minimum and maximum of what is read of a drawn length, as shares of it: MediaPipe reads two thirds of an iris's
-motion."""
+"""Minimum and maximum reading of a drawn length, as shares of it: MediaPipe reads two thirds of an iris's motion."""
 _LEAST_READ_DOWN = 0.45
 """The same minimum for irises that move up and down, partly behind the lids, of which MediaPipe reads half or less."""
 _MOST_MORE_GAP, _MOST_MORE_CM, _PARTED_CM = 0.5, 0.7, 0.3
-"""Lips are drawn farther apart than the driver's by at most that share and that length, lest a word become a shout; and
-no nearer once the driver's are as far apart as the last."""
+"""Maximum by which lips are drawn farther apart than the driver's, as a share and as a length, lest a word become a
+shout; and the driver's gap from which on they are not drawn nearer."""
 _BROW_POINTS = list(RIGHT_BROW + LEFT_BROW)
 _SKIN_STRENGTHS = np.array([0.0, 0.15, 0.3, 0.5, 0.75, 1.0, 1.3])
 _CLOSURES = np.array([0.0, 0.25, 0.5, 0.7, 0.85, 1.0])
@@ -84,10 +83,10 @@ _MOST_MORE = {
 }
 """Maximum strength added to the driver's own movement."""
 _MOST_ALTOGETHER = {"jawOpen": 1.15, "mouthPucker": 1.0}
-"""Nor is anything added beyond this; a driver's jaw that opened as far as it would was 1.08, and lips that were drawn
-together as far as they would 0.7."""
+"""Maximum strength up to which anything is added; a driver's jaw opened as far as possible was 1.08, and lips drawn
+together as far as possible 0.7."""
 _JAW_ADDED_IN_SMILE = 0.85
-"""The share added of what a jaw in a smile lacks: a driver whose teeth touch must not become a shout."""
+"""Share of a jaw's lack that is added in a smile: a driver whose teeth touch must not seem to shout."""
 _NOTICED = (0.03, 0.15)
 """Changes of a weight: below the first they are noise and change nothing; from the second on they count fully."""
 
@@ -97,9 +96,9 @@ class Curve:
     """The reading of one expression by its strength."""
 
     strengths: FloatArray
-    """The drawn strengths, strictly rising."""
+    """The drawn strengths, strictly increasing."""
     readings: FloatArray
-    """The weight read for each strength, never falling."""
+    """The weight read for each strength, never decreasing."""
 
     def strength_for(self, reading: float) -> float:
         """The lowest strength with that reading, or the highest strength of the curve."""
@@ -111,7 +110,7 @@ class Response:
 
     Args:
         basis: Displacements of expressions.
-        curves: Of each channel.
+        curves: The curve of each channel.
     """
 
     def __init__(self, basis: ExpressionBasis, curves: Mapping[str, Curve]) -> None:
@@ -131,20 +130,20 @@ class Response:
     def adjust(
         self, displacement: FloatArray, closure: FloatArray, motion: FaceMotion, *, narrower: float
     ) -> tuple[FloatArray, FloatArray]:
-        """A displacement and closures that read as the motion's weights.
+        """Strengthen a displacement and closures so that they read as the motion's weights.
 
         Args:
-            displacement: float32 [468, 3], centimetres: what is done to the portrait's face.
+            displacement: float32 [468, 3], centimetres: displacement of the portrait's face.
             closure: float32 [2].
             motion: The weights.
-            narrower: How much narrower the displacement makes the mouth by taking the portrait's own smile off, 0 or
-                more, in the unit of ``lips.wider``. It is no pucker, and is not counted as one.
+            narrower: Narrowing of the mouth by removing the portrait's own smile, 0 or more, in the unit of
+                ``lips.wider``. It is not a pucker, and does not count as one.
         """
         held = self._project @ displacement.reshape(-1)
         more = np.array([self._more(name, float(now), motion) for name, now in zip(_SKIN, held, strict=True)])
         if motion.vertices is not None:
-            more[0] = 0  # the jaw was measured: more of it would drag the mouth along
-        # A jaw may drop behind closed lips: then they stay closed.
+            more[0] = 0  # the jaw is measured: more of it would drag the mouth along
+        # When the jaw drops behind closed lips, they stay closed.
         displacement = displacement + self._closing * np.float32(more[0] * (1 - _parted(displacement)))
         displacement = displacement + np.tensordot(more.astype(np.float32), self._fields, axes=1)
         drawn_together = (wider(displacement) + narrower) / wider(self._pucker)
@@ -157,18 +156,18 @@ class Response:
         return np.asarray(displacement, np.float32), np.minimum(closure + np.array(eyes, np.float32), 1.0)
 
     def lips(self, gap: float, width: float, *, own_gap: float, own_width: float) -> tuple[float, float]:
-        """The gap (centimetres) and width to draw that read as the driver's.
+        """Find the gap (centimetres) and width to draw that read as the driver's.
 
         Args:
             gap: The driver's.
             width: Likewise.
-            own_gap: What the portrait shows at rest, which is no shout, however little is read of it.
-            own_width: What a smile that it shows at rest, and the driver's face does not, makes its mouth wider by, in
-                the unit of ``lips.wider``. So far all is read that is drawn.
+            own_gap: Gap of the portrait at rest, which is not a shout, however small its reading.
+            own_width: Widening of the portrait's mouth by a smile at rest that the driver lacks, in the unit of
+                ``lips.wider``. Up to this, readings equal what is drawn.
         """
         asked = gap
         if (curve := self.curves.get(_GAP)) is not None:
-            # Beyond what was drawn it goes on in proportion.
+            # Beyond the drawn range it continues in proportion.
             beyond = max(gap / float(curve.readings[-1]), 1.0)
             least = gap if gap > _PARTED_CM else 0.0
             most = max(gap + min(_MOST_MORE_GAP * gap, _MOST_MORE_CM), own_gap)
@@ -182,7 +181,7 @@ class Response:
         return gap, width
 
     def gaze(self, gaze: FloatArray) -> FloatArray:
-        """The gaze [2, 2] to draw that reads as the driver's."""
+        """Find the gaze [2, 2] to draw that reads as the driver's."""
         drawn = np.array(gaze, np.float32)
         for axis, name in enumerate(_GAZE):
             if (curve := self.curves.get(name)) is not None:
@@ -213,7 +212,7 @@ class Response:
 
 
 def _parted(displacement: FloatArray) -> float:
-    """Share with which a displacement parts the lips: 0 while they stay within a millimetre, 1 from 6 on."""
+    """Share to which a displacement parts the lips: 0 up to a millimetre, 1 from 6 on."""
     return float(np.clip((gap_cm(displacement) - 0.1) / 0.5, 0, 1))
 
 
@@ -222,7 +221,7 @@ def _brow_field(basis: ExpressionBasis, name: str) -> FloatArray:
 
 
 def _sides(name: str) -> list[str]:
-    """The weights that a channel is the mean of."""
+    """The weights whose mean a channel is."""
     return [name] if name in BLENDSHAPE_INDEX else [f"{name}Left", f"{name}Right"]
 
 
@@ -241,8 +240,8 @@ def measure_response(
         lips: Of the portrait.
         mesh: The canonical face.
         read: Draws and reads.
-        own_smile: float32 [468, 3], centimetres: the displacement of the smile that the portrait shows itself, which
-            goes as it draws its lips together.
+        own_smile: float32 [468, 3], centimetres: the displacement of the portrait's own smile, which it loses as it
+            draws its lips together.
     """
     still = np.zeros_like(basis.field("jawOpen"))
     smile = basis.field("mouthSmileLeft") + basis.field("mouthSmileRight")
@@ -283,13 +282,13 @@ def measure_response(
     def reading(face: TrackedFace | None) -> FaceReading:
         return at_rest if face is None else read_face(mesh, face)
 
-    # The mouth's width was drawn in smiles, grins and puckers already.
+    # The smiles, grins and puckers above also give the mouth's width.
     rest_width = mouth_width_seen(drawn[0].landmarks)
     outer = at_rest.vertices[[eye.outer_corner for eye in EYES]]
     unit = float(np.linalg.norm(outer[1] - outer[0])) / lips.unit_cm
 
     def widths(displacements: Iterable[FloatArray], faces: Sequence[TrackedFace | None]) -> FloatArray:
-        """What mouths were drawn wider by than at rest, in the unit of ``wider``, and seen, in ``unit_cm``: [2, N]."""
+        """Drawn widenings of mouths, in the unit of ``wider``, and those seen, in ``unit_cm``: [2, N]."""
         found = [
             (wider(moved), (mouth_width_seen(face.landmarks) - rest_width) * unit)
             for moved, face in zip(displacements, faces, strict=True)
@@ -319,9 +318,9 @@ def measure_response(
 
 
 def _as_the_near_side(curves: dict[str, Curve], names: Sequence[str]) -> None:
-    """Let the far side of a turned head smile as the near one does, in place.
+    """Give the far side of a turned head the near side's curves of a smile, in place.
 
-    It reads weakly, however much it smiles, and would be torn up to its eye.
+    It reads weakly, however much it smiles, and would be pulled up to its eye.
     """
     smiles = [curves[name] for name in names if name in curves]
     best = max(smiles, key=lambda curve: float(curve.readings[-1]), default=None)
@@ -333,7 +332,7 @@ def _as_the_near_side(curves: dict[str, Curve], names: Sequence[str]) -> None:
 
 
 def _bent_line(below: FloatArray, above: FloatArray, *, least: float = _LEAST_READ) -> Curve:
-    """A curve through 0 that is straight on either side of it; each from what was drawn and what was seen, [2, N]."""
+    """A curve through 0 that is straight on either side; each side is fitted to drawn and seen values, [2, N]."""
     shares = [
         float(np.clip((drawn @ seen) / max(drawn @ drawn, 1e-6), least, _MOST_READ))
         for drawn, seen in (below, above)
@@ -345,7 +344,7 @@ def _bent_line(below: FloatArray, above: FloatArray, *, least: float = _LEAST_RE
 def _curves(
     names: tuple[str, ...], strengths: FloatArray, faces: list[TrackedFace | None]
 ) -> dict[str, Curve]:
-    """The curves of channels that were drawn together; none where the face was lost."""
+    """Curves of channels that were drawn together; none where the face was lost."""
     found = [(x, face) for x, face in zip(strengths, faces, strict=True) if face is not None]
     if len(found) < 3 or found[0][0] != 0:
         return {}
@@ -354,7 +353,7 @@ def _curves(
         readings = np.maximum.accumulate(
             [np.mean([face.blendshape(side) for side in _sides(name.partition(" ")[0])]) for _, face in found]
         )
-        # Rising a little everywhere, so that a reading belongs to one strength.
+        # Slightly increasing everywhere, so that each reading belongs to one strength.
         readings = readings + np.arange(len(readings)) * 1e-4
         if readings[-1] - readings[0] > 0.05:
             made[name] = Curve(np.array([x for x, _ in found]), readings)
@@ -367,28 +366,28 @@ _LEAST_CONFIDENCE = 0.3
 
 @contextmanager
 def steady_reader(model: Path) -> Iterator[Callable[[RgbPicture], TrackedFace | None]]:
-    """A reader for ``MeshAnimator.calibrate``.
+    """Open a reader for ``MeshAnimator.calibrate``.
 
-    MediaPipe reads the same picture differently as it frames the face: of a painting's small jaw opening 0.09 where it
-    follows the face from the picture before, 0.16 where it finds it again. So it does both, and weights are the mean.
-    Landmarks are those of the face followed, as a driver's are: of another painting's lips that are 0.2 cm apart, 0.1
-    is read so and 0.4 again.
+    MediaPipe's reading depends on how it frames the face: for a painting's small jaw opening, 0.09 when it follows the
+    face from the previous picture, and 0.16 when it finds it anew. So both are done, and weights are the mean.
+    Landmarks are those of the followed face, like a driver's: for another painting's lips that are 0.2 cm apart, 0.1 is
+    read in this way, and 0.4 anew.
 
     Args:
         model: The file ``face_landmarker.task``.
 
     Yields:
-        Finds the face in a picture (uint8 [H, W, 3]); None when neither way finds one.
+        A function that reads the face in a picture (uint8 [H, W, 3]); None if neither way finds one.
 
     Raises:
         MissingDependencyError: MediaPipe is not installed.
-        ModelError: The file is no Face Landmarker.
+        ModelError: The file is not a Face Landmarker.
     """
     with (
         FaceTracker(model, mode="image", min_confidence=_LEAST_CONFIDENCE) as anew,
         FaceTracker(model, mode="video", min_confidence=_LEAST_CONFIDENCE) as following,
     ):
-        # A second between pictures: MediaPipe smooths what it follows over time.
+        # A second between pictures, because MediaPipe smooths over time.
         seconds = itertools.count()
 
         def read(rgb: RgbPicture) -> TrackedFace | None:

@@ -1,4 +1,4 @@
-"""The rig, worked out once for a portrait: its face as a mesh, and rings for hair, neck and background."""
+"""The rig of a portrait, built once: its face as a mesh, and rings for hair, neck and background."""
 
 from __future__ import annotations
 
@@ -15,61 +15,62 @@ from vitascope.errors import InputError
 SPOKES = len(FACE_OVAL)
 
 _FACTORS = np.array([1.0, 1.06, 1.14, 1.24, 1.36, 1.52, 1.72, 1.98, 2.26, 2.55])
-"""Places of the rings on a spoke from the face's middle; 1 is the mesh's own border. The outermost does not move."""
+"""Radii of the rings along a spoke from the face's centre; 1 is the mesh's own border. The outermost does not move."""
 _HEAD_WEIGHTS = np.array([1.0, 1.0, 0.98, 0.95, 0.88, 0.74, 0.52, 0.27, 0.09, 0.0])
-"""Share of the head's motion that a ring takes at the sides and above: hair goes along, the background ever less."""
+"""Share of the head's motion that each ring follows at the sides and above: hair moves along, the background less and
+less."""
 _NECK_WEIGHTS = np.array([1.0, 0.92, 0.8, 0.66, 0.52, 0.38, 0.25, 0.13, 0.04, 0.0])
 """The same below the chin, where neck and shoulders hold the head back."""
 _TOP_REACH = 1.4
-"""Above, where the mesh ends at the hairline, rings lie so much farther out: the skull goes on by about a third of the
-face's height."""
+"""Factor by which rings are farther out at the top, where the mesh ends at the hairline: the skull extends beyond by
+about a third of the face's height."""
 _BACK_CM = -3.0
-"""Depth of the head's outline (hair, ears) on the canonical face's z axis, in front of whose zero the face lies."""
+"""Depth of the head's outline (hair, ears) on the canonical face's z axis; the face is in front of its zero."""
 _BACK_BY = 1.5
-"""The ring at which that depth is reached."""
+"""Ring radius at which that depth is reached."""
 _BESIDE_SPOKE, _BULGES = 0.1, 0.02
-"""Vertices so near to a spoke are on it, and beyond the mesh's border if they are so much farther out; both in its
-lengths."""
+"""Maximum distance of a vertex from a spoke to be on it, and minimum distance beyond the mesh's border to bulge; both
+in lengths of the spoke."""
 _UPPER_LASHES, _LOWER_LASHES = 0.035, 0.012
 """Height of lashes and wet rim, in widths of the eye."""
 _UPPER_SKIN, _LOWER_SKIN = 0.35, 0.3
-"""Skin without lashes or rim begins so far from a lid's edge towards the row of points next to it."""
+"""Distance from a lid's edge to skin without lashes or rim, as a share of that to the next row of points."""
 _LONGEST_HAIR = 0.9
-"""Hair that reaches farther beyond the mesh's border, in the rings' factors, is not only hair."""
+"""Maximum reach of hair beyond the mesh's border, in ring radii: what reaches farther is not only hair."""
 _AT_EDGE, _LEAST_SPACING = 0.015, 0.5
-"""How near to the face's edge the rings beyond it may lie, in heights of the face (a border without any width would be
-a staircase in the map), and to one another, in shares of their distance at rest."""
+"""Minimum distance of the rings from the face's edge, in heights of the face (a border without width would be a
+staircase in the map), and from each other, as a share of their distance at rest."""
 _GRAZING, _HIDDEN = 0.4, 0.08
-"""Cosines between a vertex' normal and the line of sight below which a portrait shows little or nothing of it."""
+"""Cosines between a vertex's normal and the line of sight below which a portrait shows little of it, and nothing."""
 _OUTLINE_STAYS = 0.8
-"""A ball that turns keeps its outline; the seen skin of a cheek is widened to this share of the way there."""
+"""Share of the way to a turning ball's outline, which stays in place, by which visible skin of a cheek is widened."""
 _CHEEK_CM, _FACES_US_DEGREES = (4.0, 6.0), (20.0, 32.0)
-"""Distances from the middle of the canonical face at which the cheek begins to be widened, and from which on it is
-wholly; the portrait's own turn up to which its far cheek shows enough skin for that, and from which it shows none."""
+"""Distances from the middle of the canonical face from which the cheek is widened, and from which fully; and the
+portrait's own yaw up to which its far cheek shows enough skin for that, and from which none."""
 _MEMBRANE = 0.02
-"""Stiffness of a membrane beside that of a plate, with which what is hidden goes on."""
+"""Stiffness of the membrane, relative to that of the plate, that continues hidden parts."""
 MIN_FACE_PIXELS = 40
-"""A smaller face has too few pixels for lids and lips."""
+"""Minimum size of a face: a smaller one has too few pixels for lids and lips."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rings:
-    """The rings around the face, innermost (the mesh's own border) first; S spokes, K rings."""
+    """K rings around the face on S spokes; the innermost, the mesh's own border, comes first."""
 
     sources: FloatArray
     """float32 [K, S, 2], pixels of the portrait."""
     weights: FloatArray
     """float32 [K, S]: share of the head's rigid motion."""
     expression_weights: FloatArray
-    """float32 [K, S]: share of what the border's own vertex does by expression."""
+    """float32 [K, S]: share of the border vertex's motion by expression."""
     flatness: FloatArray
-    """float32 [K, S]: 0 turns like the face's surface; 1 keeps its outline, as a ball's outline stays when it turns."""
+    """float32 [K, S]: 0 turns with the face's surface; 1 keeps its outline, as that of a turning ball stays."""
     depths: FloatArray
     """float32 [K, S], pixels away from the camera, from the canonical origin."""
     directions: FloatArray
     """float32 [S, 2]: unit vectors along the spokes, outward."""
     spacing: FloatArray
-    """float32 [K - 1, S], pixels: the least distance of ring k and ring k + 1 along a spoke."""
+    """float32 [K - 1, S], pixels: minimum distance between rings k and k + 1 along a spoke."""
     rim: npt.NDArray[np.int32]
     """int32 [S]: the vertex whose expression a spoke's rings follow: that of the mesh's border, or where a turned face
     bulges beyond it, the outermost one."""
@@ -79,20 +80,20 @@ class Rings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Carried:
-    """What a portrait hardly shows goes with what it shows, when the head turns it towards the camera.
+    """Vertices that the portrait hardly shows follow visible ones when the head turns them towards the camera.
 
-    There is no picture of the cheek that such a turn uncovers: seen skin becomes wider instead.
+    There is no picture of a cheek that such a turn uncovers, so visible skin is widened instead.
     """
 
     shares: FloatArray
-    """float32 [468], 0..1: how far a vertex goes with those seen well."""
+    """float32 [468], 0..1: how far a vertex follows the visible ones."""
     points: npt.NDArray[np.intp]
-    """[N]: the vertices that do so."""
+    """[N]: the vertices that follow."""
     continued: FloatArray
-    """float32 [N, 3]: where what is seen well, continued, would have them lie at rest, canonical centimetres: a turn
-    moves them as it moves those places."""
+    """float32 [N, 3]: their places at rest if the visible surface is continued, in canonical centimetres; a turn moves
+    them as it moves these."""
     outline: FloatArray
-    """float32 [N], 0..1: how far the face's outline stays beside that, sideways."""
+    """float32 [N], 0..1: how far the face's outline stays in place there, sideways."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,20 +106,21 @@ class PortraitRig:
     reading: FaceReading
     rings: Rings
     sources: FloatArray
-    """float32 [468 + K * S, 2]: what each point of the mesh, then of the rings, shows, pixels."""
+    """float32 [468 + K * S, 2]: place in the portrait that each point of the mesh, then of the rings, shows, in
+    pixels."""
     normals: FloatArray
     """float32 [468, 3]: unit normals in the portrait; negative z faces the camera."""
     carried: Carried
     lid_skin: FloatArray
-    """float32 [468, 2]: the place itself, or for the edges of the lids the skin next to them, beyond lashes and rim."""
+    """float32 [468, 2]: each vertex's own place; for the edges of the lids, the skin beyond lashes and rim."""
     skin_triangles: npt.NDArray[np.int32]
-    """int32 [898, 3]; openings included, which other layers cover."""
+    """int32 [898, 3], including openings, which other layers cover."""
     box: tuple[int, int, int, int]
     """Left, top, right, bottom (exclusive): all that can move."""
     face_height: float
     """Pixels from the hairline to the chin, along the face."""
     free: FloatArray
-    """float32 [468, 1], 0..1: the share of what the face does that a vertex does; none behind dark glasses."""
+    """float32 [468, 1], 0..1: share of the face's motion that each vertex follows; 0 behind dark glasses."""
     free_eyes: FloatArray
     """float32 [2]: the same of the right and the left eye."""
 
@@ -129,7 +131,7 @@ class PortraitRig:
 
 
 def build_rig(mesh: CanonicalMesh, face: TrackedFace, *, size: tuple[int, int]) -> PortraitRig:
-    """Work out a portrait's rig.
+    """Build a portrait's rig.
 
     Args:
         mesh: The canonical face.
@@ -137,7 +139,7 @@ def build_rig(mesh: CanonicalMesh, face: TrackedFace, *, size: tuple[int, int]) 
         size: (height, width) of the portrait.
 
     Raises:
-        InputError: The face is too small, or lies outside of the picture.
+        InputError: The face is too small, or outside the picture.
     """
     if face.size_pixels < MIN_FACE_PIXELS:
         raise InputError(
@@ -178,17 +180,17 @@ def build_rig(mesh: CanonicalMesh, face: TrackedFace, *, size: tuple[int, int]) 
 
 
 def with_person(rig: PortraitRig, matte: FloatArray) -> PortraitRig:
-    """A rig whose head goes as one, as far as the person reaches.
+    """Adapt a rig so that the head moves as a whole, as far as the person reaches.
 
     Args:
-        rig: Of the portrait.
+        rig: The portrait's rig.
         matte: float32 [H, W], 0..1: the person.
     """
     return replace(rig, rings=_rings(rig.face.landmarks[:MESH_VERTEX_COUNT], rig.pose, matte))
 
 
 def _with_lashes(face: TrackedFace) -> TrackedFace:
-    """The face with its lids' edges moved a little into the eyes, so that lids carry their lashes when they close."""
+    """Move the lids' edges slightly into the eyes, so that lids carry their lashes when they close."""
     landmarks = face.landmarks.copy()
     for eye in EYES:
         upper, lower = list(eye.upper[1:-1]), list(eye.lower[1:-1])
@@ -240,10 +242,9 @@ def _carried(mesh: CanonicalMesh, normals: FloatArray, reading: FaceReading) -> 
 
 
 def _continuing(mesh: CanonicalMesh, unknown: npt.NDArray[np.bool_]) -> FloatArray:
-    """Weights of the known vertices with which unknown ones continue them: [N, 468].
+    """Weights of known vertices that continue them at the unknown ones, [N, 468].
 
-    A plate that bends as little as it can goes on as what is beside it does; a membrane, of which it has a little,
-    stays as that is.
+    A plate of minimum bending continues the slope beside it; a membrane, of which a little is added, keeps the value.
     """
     weights = np.zeros((int(unknown.sum()), len(unknown)))
     if unknown.any() and not unknown.all():
@@ -268,18 +269,18 @@ def _rings(landmarks: FloatArray, pose: Pose, matte: FloatArray | None = None) -
     up = (pose.rotation @ TO_PICTURE)[:2, 1]
     upward = directions @ (up / max(float(np.linalg.norm(up)), 1e-6))
     reach = 1 + (_TOP_REACH - 1) * _smooth(upward, 0.2, 0.8)
-    # In a tight picture they go on beyond its border, so that hair follows there as it does in any other.
+    # Rings may be outside a tight picture, so that hair follows as in any other.
     factors = 1 + (_FACTORS[:, None] - 1) * reach[None, :]
     sources = centre + spokes[None] * factors[..., None]
     below = _smooth(-upward, 0.2, 0.75)
-    # Up to where a turned face bulges beyond the mesh's border, rings are part of it.
+    # Rings up to where a turned face bulges beyond the mesh's border are part of the face.
     rim, beyond = _rim(landmarks[:, :2] - centre, directions, lengths)
     widest = _FACTORS[-1] - 1
     beyond = np.minimum(beyond / reach, 0.6 * widest)
     from_rim = 1 + np.maximum(_FACTORS[:, None] - 1 - beyond, 0) * (widest / (widest - beyond))
     head, neck = (np.interp(from_rim, _FACTORS, shares) for shares in (_HEAD_WEIGHTS, _NECK_WEIGHTS))
     if matte is not None:
-        # Hair goes as the head does, to its end; beyond is nothing that is seen.
+        # Hair moves fully with the head, up to its end; beyond, nothing is visible.
         hair = np.maximum(beyond, _hair(matte, centre, spokes, reach))
         from_hair = 1 + np.maximum(_FACTORS[:, None] - 1 - hair, 0) * (widest / (widest - hair))
         head = np.interp(from_hair, _FACTORS, _HEAD_WEIGHTS)
@@ -287,10 +288,10 @@ def _rings(landmarks: FloatArray, pose: Pose, matte: FloatArray | None = None) -
     share_back = _smooth(from_rim, 1.0, _BACK_BY)
     border_depth = oval[:, 2] - pose.shift[2]
     depths = border_depth * (1 - share_back) - _BACK_CM * pose.scale * share_back
-    # Behind the chin is the neck, which does not swing to and fro with the head.
+    # Behind the chin is the neck, which does not swing with the head.
     depths = depths * (1 - below) + np.minimum(depths, 0) * 0.3 * below
     depths[0] = border_depth
-    # The first strip is the edge of chin and cheeks, whose border the tracker only guesses.
+    # The first strip is the edge of chin and cheeks, where the tracker only guesses the border.
     expression = np.exp(-np.maximum(from_rim - _FACTORS[1], 0) / 0.18)
     expression[-1] = 0
     sources, expression = sources.astype(np.float32), expression.astype(np.float32)
@@ -316,13 +317,13 @@ def _face_height(landmarks: FloatArray) -> float:
 
 
 def _hair(matte: FloatArray, centre: FloatArray, spokes: FloatArray, reach: FloatArray) -> FloatArray:
-    """How far beyond the mesh's border hair reaches along each spoke, in the rings' factors less 1.
+    """Reach of hair beyond the mesh's border along each spoke, in ring radii.
 
     Args:
         matte: float32 [H, W], 0..1: the person.
         centre: float32 [2], the face's middle, pixels.
         spokes: float32 [S, 2], from there to the mesh's border.
-        reach: float [S]: how much farther out rings lie.
+        reach: float [S]: factor by which rings are farther out.
     """
     height, width = matte.shape
     steps = np.linspace(0, _FACTORS[-1] - 1, 48)
@@ -331,7 +332,7 @@ def _hair(matte: FloatArray, centre: FloatArray, spokes: FloatArray, reach: Floa
     outside = (x < 0) | (y < 0) | (x >= width) | (y >= height)
     there = matte[np.clip(y, 0, height - 1), np.clip(x, 0, width - 1)] > 0.5
     is_end = ~there | outside
-    # Hair without an end is a shoulder, a hat or another person: that goes as it would without a matte.
+    # Hair without an end is a shoulder, a hat or another person, and moves as without a matte.
     ends = np.where(is_end.any(axis=0), steps[is_end.argmax(axis=0)], 0.0)
     ends = np.where(ends <= _LONGEST_HAIR, ends, 0.0)
     for _ in range(2):
@@ -342,7 +343,7 @@ def _hair(matte: FloatArray, centre: FloatArray, spokes: FloatArray, reach: Floa
 def _rim(
     points: FloatArray, directions: FloatArray, lengths: FloatArray
 ) -> tuple[npt.NDArray[np.int32], FloatArray]:
-    """The outermost vertex along each spoke, and how far beyond the mesh's border it lies, in the spoke's lengths.
+    """The outermost vertex along each spoke, and its distance beyond the mesh's border, in lengths of the spoke.
 
     Args:
         points: float32 [468, 2], from the face's middle, pixels.

@@ -1,4 +1,4 @@
-"""The tongue of a made mouth: a rounded body that fades into the throat, lit from the side that the portrait is."""
+"""Draws the tongue of a synthesised mouth: a rounded body that fades into the throat, lit like the portrait."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from vitascope.animation.mesh.layers import median_at
 from vitascope.animation.mesh.rig import PortraitRig
 
 PIXELS_A_UNIT = 64
-"""A unit is half the width of the tongue across, and a share of its length along."""
+"""Pixels per unit of the texture."""
 HALF_WIDTH, LENGTH, TIP = 1.5, 4.0, 3.0
-"""Size of the picture in units; the tongue's tip lies so far from the throat's end."""
+"""Half the width and the length of the picture, and the distance of the tongue's tip from the throat's end, in
+units."""
 _EDGE, _BACK_EDGE, _TIP_EDGE = 0.35, 0.75, 0.18
-"""Softness of the sides in front and at the back, where they are lost in the dark, and of the tip."""
+"""Softness of the sides in front and at the back, where they fade into the dark, and of the tip."""
 _SIDE_FALLS, _TIP_FALLS, _SIDE_LIGHT = 0.34, 0.22, 0.22
-"""Light that the sides lose, and the tip, as they turn away; and that a side gains which faces the portrait's light."""
+"""Light that the sides and the tip lose as they turn away; and that the side facing the portrait's light gains."""
 _FURROW, _FURROW_WIDTH = 0.06, 0.16
 _SHOULDER, _SHOULDER_AT, _SHOULDER_WIDTH = 0.05, 0.42, 0.24
 _PAPILLAE = 0.02
 _AT_TIP, _AT_BACK = 1.02, 0.55
-"""Light along the middle, at the tip and where the throat begins: a shouting man's is .95 and .65 of his skin's."""
+"""Light along the middle, at the tip and where the throat begins: a shouting man has 0.95 and 0.65 of his skin's."""
 _BACK = (0.6, 2.6)
-"""So far from the tip, in units, light begins to fall, and has fallen to the throat's."""
+"""Distances from the tip, in units, at which light begins to fall, and has fallen to the throat's."""
 _THROAT = (2.1, 3.0)
-"""So far from the tip the tongue begins to end in the dark, and has ended."""
+"""Distances from the tip at which the tongue begins to fade into the dark, and has faded."""
 _MOST_UNEVEN = 0.35
 
 
@@ -35,18 +36,18 @@ def draw_tongue(light_from_right: float) -> tuple[FloatArray, FloatArray]:
     """Draw a tongue, its tip at the bottom.
 
     Args:
-        light_from_right: -1..1: how much more light comes from the picture's right than from its left.
+        light_from_right: -1..1: excess of light from the picture's right over its left.
 
     Returns:
-        Light, float32 [h, w] (about 1 where it is brightest, a share of the tongue's own colour), and cover, float32
-        [h, w], 0..1. ``PIXELS_A_UNIT`` pixels a unit, the middle at half the width.
+        Light, float32 [h, w], as a share of the tongue's own colour (about 1 where brightest), and cover, float32 [h,
+        w], 0..1. The scale is ``PIXELS_A_UNIT`` pixels a unit, and the middle is at half the width.
     """
     width, height = round(2 * HALF_WIDTH * PIXELS_A_UNIT), round(LENGTH * PIXELS_A_UNIT)
     across = ((np.arange(width, dtype=np.float32) + 0.5) / PIXELS_A_UNIT - HALF_WIDTH)[None, :]
     from_tip = np.asarray(
         TIP - ((np.arange(height, dtype=np.float32) + 0.5) / PIXELS_A_UNIT)[:, None], np.float32
     )
-    # The tip is half an ellipse; behind it both sides run on, a little nearer to each other.
+    # The tip is half an ellipse; behind it, both sides continue, slightly converging.
     ahead = np.clip(1 - from_tip, 0, None)
     half = 1 - 0.06 * np.clip(from_tip - 1, 0, 2)
     out = np.sqrt((across / half) ** 2 + ahead**2)
@@ -67,12 +68,12 @@ def draw_tongue(light_from_right: float) -> tuple[FloatArray, FloatArray]:
 
 
 def tongue_texture(colour: FloatArray, light_from_right: float, *, smaller: float) -> FloatArray:
-    """A tongue as it is laid over what is behind: float32 [h, w, 4], colours (0..255) times cover, and cover.
+    """Make a tongue's texture, float32 [h, w, 4]: colours (0..255) times cover, and cover.
 
     Args:
         colour: float32 [3], 0..255: its colour.
         light_from_right: See ``draw_tongue``.
-        smaller: Pixels of the texture for one of the picture: what is finer would flicker.
+        smaller: Pixels of the texture per pixel of the picture: finer detail would flicker.
     """
     light, cover = draw_tongue(light_from_right)
     texture = np.concatenate((light[..., None] * colour * cover[..., None], cover[..., None]), axis=-1)
@@ -80,7 +81,7 @@ def tongue_texture(colour: FloatArray, light_from_right: float, *, smaller: floa
 
 
 def light_from_right(rgb: RgbPicture, rig: PortraitRig) -> float:
-    """How much more light a face has on the picture's right than on its left: -1..1, of the skin of its cheeks."""
+    """Excess of light on the picture's right cheek of a face over its left one, -1..1."""
     landmarks = rig.face.landmarks[:, :2]
     left, right = (
         float(median_at(rgb, landmarks[list(points)], rig.pose.scale * 0.4).sum())
@@ -92,7 +93,7 @@ def light_from_right(rgb: RgbPicture, rig: PortraitRig) -> float:
 
 @lru_cache(maxsize=1)
 def _papillae(height: int, width: int) -> FloatArray:
-    """Unevenness of a tongue's skin, the same on all: float32 [height, width], deviation 1."""
+    """Roughness of a tongue's surface, the same in all portraits: float32 [height, width], deviation 1."""
     noise = np.random.default_rng(0).standard_normal((height, width)).astype(np.float32)
     grains = 1.5 * cv2.GaussianBlur(noise, (0, 0), 1.5) + 3 * cv2.GaussianBlur(noise, (0, 0), 3.0)
     return np.asarray(grains / grains.std(), np.float32)

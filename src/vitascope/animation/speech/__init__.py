@@ -1,1 +1,1 @@
-"""A voice drives a portrait: from sound to lips that shape it, and a head that goes with it."""
+"""Drives a portrait by a voice: from sound to lip and head motion."""

@@ -1,6 +1,7 @@
-"""Everything of a speaking face but the mouth: blinks, glances, brows, nods, breath; alive, too, when nothing is said.
+"""Moves a speaking face except for its mouth: blinks, glances, brows, nods and breath; also while nothing is said.
 
-Statistics are of people, the moments are drawn by a seeded generator, so that a voice always gives the same film:
+Statistics come from studies of people; moments are drawn from a seeded generator, so that a voice always gives the same
+video:
 
 - Blinks: 26 a minute in conversation, 17 at rest (Bentivoglio et al. 1997); a lid closes in about 90 ms and opens in
   about 240 (Kwon et al. 2013), and people like to blink where a phrase ends (Nakano and Kitazawa 2010).
@@ -19,16 +20,16 @@ import numpy as np
 from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion, FloatArray, rotation_from_degrees
 
 _BLINKS_A_MINUTE = {True: 26.0, False: 17.0}
-"""While somebody speaks, and while not."""
+"""Blinks per minute, while somebody speaks and while not."""
 _CLOSING_SECONDS, _OPENING_SECONDS = 0.09, 0.24
 _SHORTEST_PAUSE_SECONDS = 0.9
-"""Between two blinks."""
+"""Minimum time between two blinks."""
 _PHRASE_END_CHANCE = 0.45
-"""The chance of a blink where a phrase ends."""
+"""Probability of a blink at the end of a phrase."""
 _GLANCE_DEGREES = 6.9
 _MOST_DEGREES = 9.0
 _DEGREES_OF_WEIGHT = 28.0
-"""Gaze of a weight of 1: an iris goes 0.17 widths of the eye (30 mm, an eyeball's radius is 12)."""
+"""Gaze angle for a weight of 1: the iris moves by 0.17 widths of the eye (30 mm; an eyeball's radius is 12)."""
 _PAUSE_SECONDS = 0.25
 _BREATHS_A_SECOND = 17 / 60
 _BLINK = [BLENDSHAPE_INDEX["eyeBlinkLeft"], BLENDSHAPE_INDEX["eyeBlinkRight"]]
@@ -37,7 +38,7 @@ _SHUT_WEIGHT = 0.62
 
 
 class _Glide:
-    """A value that follows another without jumps: a critically damped spring."""
+    """Follows a value without jumps, as a critically damped spring."""
 
     def __init__(self, seconds: float) -> None:
         self._rate = 2 / seconds
@@ -55,10 +56,10 @@ class _Glide:
 
 
 class Demeanour:
-    """Moves head, lids, gaze and brows along with a voice. State of one stream.
+    """Moves head, lids, gaze and brows with a voice. State of one stream.
 
     Args:
-        seed: Seed of the moments that nothing of the voice decides.
+        seed: Seed of the moments that the voice does not determine.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -78,14 +79,14 @@ class Demeanour:
     def motion(
         self, weights: FloatArray, *, seconds: float, loudness_db: float, is_spoken: bool, pitch_hz: float
     ) -> FaceMotion:
-        """The face at the next moment.
+        """Compute the face at the next moment.
 
         Args:
-            weights: float32 [52], of the mouth; taken over.
-            seconds: The moment; grows from call to call.
+            weights: float32 [52], of the mouth; modified in place.
+            seconds: The moment; increases from call to call.
             loudness_db: Loudness of the voice, relative to its usual level.
-            is_spoken: Somebody speaks.
-            pitch_hz: Pitch of the voice; 0 where it has none.
+            is_spoken: True while somebody speaks.
+            pitch_hz: Pitch of the voice; 0 if it has none.
         """
         passed = 0.0 if self._last is None else seconds - self._last
         self._last = seconds
@@ -141,7 +142,7 @@ class Demeanour:
         weights[_BLINK] = _SHUT_WEIGHT * share * share * (3 - 2 * share)
 
     def _glance(self, seconds: float, passed: float, *, speaks: bool) -> tuple[float, float]:
-        """Where the eyes look, as weights: to the person's left, and down."""
+        """Gaze as weights: to the person's left, and down."""
         random = self._random
         if seconds >= self._next_glance:
             away = random.random() < (0.45 if speaks else 0.6)
@@ -151,13 +152,13 @@ class Demeanour:
                 degrees * math.cos(direction) / _DEGREES_OF_WEIGHT,
                 0.5 * degrees * math.sin(direction) / _DEGREES_OF_WEIGHT,
             )
-            # Aside for a moment, at the listener for longer.
+            # Look aside for a moment, at the listener for longer.
             self._next_glance = seconds + 0.4 + float(random.exponential(0.7 if away else 2.2))
         x, y = (eye.step(target, passed) for eye, target in zip(self._eyes, self._gaze, strict=True))
         return x, y
 
     def _pitch_rise(self, pitch_hz: float, passed: float) -> float:
-        """How far the voice is above its usual pitch, in units of six semitones."""
+        """Rise of the voice above its usual pitch, in units of six semitones."""
         if pitch_hz <= 0:
             return 0.0
         octave = math.log2(pitch_hz)
@@ -169,7 +170,7 @@ class Demeanour:
     def _turn(
         self, seconds: float, passed: float, *, speaks: bool, phrase_ended: bool
     ) -> tuple[float, float, float]:
-        """Yaw, pitch and roll of a posture that is held for a phrase, degrees."""
+        """Yaw, pitch and roll in degrees of a posture that is held for a phrase."""
         random = self._random
         if seconds >= self._next_posture or phrase_ended:
             reach = 1.0 if speaks or phrase_ended else 0.5

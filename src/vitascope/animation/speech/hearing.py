@@ -1,6 +1,6 @@
-"""Hearing: what a voice sounds like a hundred times a second, and how loud and how high it is.
+"""Analyses a voice a hundred times a second: spectrum, loudness and pitch.
 
-Nothing looks further ahead than its window, so sound that comes live and sound from a file give the same.
+Nothing looks further ahead than its window, so live sound and a file give the same result.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ BANDS = 26
 _HOP = SAMPLE_RATE // ROWS_PER_SECOND
 _WINDOW = 512
 WINDOW_SECONDS = _WINDOW / SAMPLE_RATE
-"""A row is heard in so long a stretch, whose middle is the row's moment."""
+"""Length of the window of each row; its middle is the row's time."""
 _PITCH_HZ = (70, 400)
 _QUIET_DB = -70.0
-"""dB of full scale: what is quieter is silence, whatever it was compared with."""
+"""Level in dB of full scale below which sound is silence, whatever the voice's usual level."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Heard:
-    """Rows of what was heard, ``ROWS_PER_SECOND``."""
+    """Rows of analysed sound, ``ROWS_PER_SECOND``."""
 
     bands: FloatArray
     """float32 [rows, 26]: energy of mel bands, in units of 20 dB, relative to the voice's usual level."""
@@ -34,31 +34,31 @@ class Heard:
     loudness_db: FloatArray
     """float32 [rows]: the energy relative to the voice's usual level."""
     above_noise_db: FloatArray
-    """float32 [rows], relative to what is heard between words."""
+    """float32 [rows]: the energy relative to the noise between words."""
     pitch_hz: FloatArray
-    """float32 [rows]; 0 where nothing is sung or spoken with the vocal cords."""
+    """float32 [rows]; 0 where the sound is not voiced."""
 
 
 class Hearing:
-    """Listens to sound as it comes. State of one stream, used by one thread.
+    """Analyses sound as it comes. State of one stream, used by one thread.
 
     Args:
-        level_db: The voice's usual level, dB of full scale, as long as nothing else is known.
+        level_db: Initial value of the voice's usual level, in dB of full scale.
     """
 
     def __init__(self, *, level_db: float = -26.0) -> None:
-        self._rest = np.zeros(_WINDOW // 2, np.float32)  # so that the first row's middle is the first sample
+        self._rest = np.zeros(_WINDOW // 2, np.float32)  # centres the first row on the first sample
         self._level_db = level_db
         self._noise_db: float | None = None
 
     def listen(self, samples: FloatArray) -> Heard:
-        """Hear what comes next.
+        """Analyse the next samples.
 
         Args:
             samples: float32 [n], -1..1, one channel at ``SAMPLE_RATE``.
 
         Returns:
-            The rows that are complete now; each moment's row comes with the sound half a window later.
+            The rows that are complete now; a row is complete half a window after its time.
         """
         sound = np.concatenate((self._rest, samples))
         count = max((len(sound) - _WINDOW) // _HOP + 1, 0)
@@ -80,12 +80,12 @@ class Hearing:
         )
 
     def _track(self, energy: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Follow the level of the voice, and of what is heard between words."""
+        """Track the level of the voice, and of the noise between words."""
         levels, noises = np.empty(len(energy)), np.empty(len(energy))
         level = self._level_db
         noise = max(float(energy[0]), _QUIET_DB) if self._noise_db is None else self._noise_db
         for index, now in enumerate(energy.tolist()):
-            # Noise falls at once and rises by 6 dB a second: in words there are pauses.
+            # The noise level falls at once, and rises by 6 dB a second, as speech has pauses.
             floor = max(now, _QUIET_DB)
             noise += (floor - noise) * 0.2 if floor < noise else 0.06
             if now > level:
@@ -99,7 +99,7 @@ class Hearing:
 
 
 def _mel_filters() -> FloatArray:
-    """Triangles between 90 Hz and 7 kHz, evenly on the mel scale (O'Shaughnessy 1987): float64 [257, 26]."""
+    """Triangular filters from 90 Hz to 7 kHz, even on the mel scale (O'Shaughnessy 1987): float64 [257, 26]."""
 
     def mel(hertz: float) -> float:
         return 2595 * float(np.log10(1 + hertz / 700))
@@ -117,14 +117,14 @@ _VOICE = (np.fft.rfftfreq(_WINDOW, 1 / SAMPLE_RATE) < 4000).astype(np.float64)
 
 
 def _pitch(windows: FloatArray, loudness_db: FloatArray) -> FloatArray:
-    """Pitch by autocorrelation, which is at least half of the energy in a voiced sound (Boersma 1993)."""
+    """Estimate pitch by autocorrelation, whose peak is at least half of the energy in voiced sound (Boersma 1993)."""
     size = 2 * _WINDOW
     centred = windows - windows.mean(axis=1, keepdims=True)
     alike = np.fft.irfft(np.abs(np.fft.rfft(centred, size, axis=1)) ** 2, axis=1)[:, :_WINDOW]
     alike /= (1 - np.arange(_WINDOW) / _WINDOW) * np.maximum(alike[:, :1], 1e-9)
     shortest, longest = SAMPLE_RATE // _PITCH_HZ[1], SAMPLE_RATE // _PITCH_HZ[0]
     lags = alike[:, shortest : longest + 1]
-    # Two periods are as like each other as one; the shorter wins (Boersma's octave cost, for windows this short 0.1).
+    # Two periods match as well as one: prefer the shorter (Boersma's octave cost, for windows this short 0.1).
     best = (lags - 0.1 * np.log2(np.arange(shortest, longest + 1) / shortest)).argmax(axis=1)
     voiced = (lags.max(axis=1) > 0.5) & (loudness_db > -25)
     return np.where(voiced, SAMPLE_RATE / (best + shortest), 0).astype(np.float32)

@@ -1,7 +1,7 @@
-"""When each sound of a known text is spoken: forced alignment by PocketSphinx (English).
+"""Finds when each sound of a known text is spoken, by forced alignment with PocketSphinx (English).
 
-github.com/cmusphinx/pocketsphinx. Its wheel brings an acoustic model of English and a dictionary of 135,000 words.
-Others are taken letter by letter, roughly: it is their lips that matter.
+github.com/cmusphinx/pocketsphinx. Its wheel contains an acoustic model of English and a dictionary of 135,000 words.
+Other words are spelled out letter by letter, which is accurate enough for lips.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from vitascope.animation.speech.visemes import Sound, viseme_of_ipa
 from vitascope.errors import EngineError, InputError, MissingDependencyError, UsageError
 
 MOST_SECONDS = 600.0
-"""The text of longer sound is not aligned at once."""
+"""Maximum length of sound that is aligned with a text."""
 _MOST_BYTES = 1 << 20
 _LEAST_PEAK = 1e-4
-"""-80 dB, three steps of 16 bits: no voice is as low."""
+"""Minimum peak, -80 dB or three steps of 16 bits: no voice is quieter."""
 _FRAMES_A_SECOND = 100
 _IPA = {
     "P": "p", "B": "b", "M": "m", "F": "f", "V": "v", "TH": "θ", "DH": "ð", "T": "t", "D": "d", "N": "n",
@@ -32,9 +32,9 @@ _IPA = {
     "AW": "aʊ", "AY": "aɪ",
 }  # fmt: skip
 _BURST_SECONDS = 0.015
-"""P and b end with a burst, in which the lips have parted."""
+"""Length of the burst that ends a p or b, in which the lips have parted."""
 _CLOSURE_SECONDS = 0.1
-"""Closure and burst of a p or b (Lisker 1957: closures of 75 to 120 ms)."""
+"""Length of a p or b, closure and burst (Lisker 1957: closures of 75 to 120 ms)."""
 _SPELLED = {
     "sch": "SH", "tch": "CH", "igh": "AY", "ch": "CH", "sh": "SH", "th": "TH", "ph": "F", "ck": "K",
     "ng": "NG", "qu": "K W", "wh": "W", "ee": "IY", "ea": "IY", "oo": "UW", "ou": "AW", "ow": "OW",
@@ -49,11 +49,10 @@ _PIECES = re.compile("|".join(_SPELLED))
 
 
 class Alignment:
-    """The sounds of a text in time.
+    """The sounds of a text with their times.
 
     Attributes:
-        sounds: In order.
-        guessed: Words that are not in the dictionary.
+        sounds: The sounds, in order. guessed: Words that are missing in the dictionary.
     """
 
     def __init__(self, sounds: list[Sound], guessed: list[str]) -> None:
@@ -78,11 +77,11 @@ def require_pocketsphinx() -> Any:
 
 
 def read_transcript(text: str) -> str:
-    """A text as the user gave it: words, or the name of a text file.
+    """Read the user's text: words, or the name of a text file.
 
     Raises:
         InputError: The file cannot be read, is no text, or is longer than a megabyte.
-        UsageError: There are no words in it.
+        UsageError: It contains no words.
     """
     path = Path(text)
     if path.suffix.lower() == ".txt" or (len(text) < 256 and path.is_file()):
@@ -104,7 +103,7 @@ def align(samples: FloatArray, text: str) -> Alignment:
 
     Args:
         samples: float32 [n], -1..1, one channel at ``SAMPLE_RATE``.
-        text: The words that are spoken in it, English.
+        text: The English words spoken in it.
 
     Raises:
         MissingDependencyError: PocketSphinx is not installed.
@@ -118,11 +117,11 @@ def align(samples: FloatArray, text: str) -> Alignment:
         )
     words, guessed = _words(text), []
     peak = float(np.abs(samples).max(initial=0))
-    if peak < _LEAST_PEAK:  # words would be laid into noise of rounding
+    if peak < _LEAST_PEAK:  # else words would be aligned with rounding noise
         raise InputError("--text: these words were not found: the sound is silent")
     pcm = np.asarray(samples * (0.7 * 32767 / peak), np.int16).tobytes()
     try:
-        # Pruned as widely as it takes: the words are known, and a text is worth the time.
+        # Wide beams: the words are known, and accuracy is worth the time.
         decoder = sphinx.Decoder(
             samprate=SAMPLE_RATE,
             loglevel="FATAL",
@@ -157,7 +156,7 @@ def align(samples: FloatArray, text: str) -> Alignment:
 
 
 def _with_closures(phones: list[tuple[str, float, float]]) -> list[tuple[str, float, float]]:
-    """Begin p and b with the silence of their closure, which behind a pause counts as the pause."""
+    """Start p and b with the silence of their closure, which the aligner counts as part of a pause before it."""
     before, closed = 0.0, []
     for name, start, end in phones:
         if name in ("P", "B") and end - start < _CLOSURE_SECONDS:
@@ -185,12 +184,12 @@ def _sounds(name: str, start: float, end: float) -> list[Sound]:
 
 
 def _words(text: str) -> list[str]:
-    """Words in lower case, without marks and accents, as the dictionary has them."""
+    """Split a text into words as in the dictionary: lower case, without punctuation and accents."""
     plain = unicodedata.normalize("NFKD", text.casefold().replace("’", "'"))
     plain = "".join(letter for letter in plain if not unicodedata.combining(letter))
     return [word for word in (found.strip("'") for found in re.findall(r"[a-z0-9']+", plain)) if word]
 
 
 def _spelled(word: str) -> str:
-    """Phones of a word by its letters alone."""
+    """Phones of a word, from its letters alone."""
     return " ".join(_SPELLED[piece] for piece in _PIECES.findall(word))

@@ -1,9 +1,9 @@
-"""Mouth shapes of speech sounds, how they run into one another, and the expression weights that show them.
+"""Mouth shapes of speech sounds, their coarticulation, and the expression weights that show them.
 
-Each sound has a target for each parameter of the mouth, and a dominance: how strongly it insists. Between sounds the
-parameters follow the mean of the targets, weighted by dominances that fall off with time (Cohen and Massaro, "Modeling
-coarticulation in synthetic visual speech", 1993). Lips that must meet (p, b, m) meet for as long as the sound says,
-whatever the neighbours want.
+Each sound has a target for each parameter of the mouth, and a dominance: how strongly it asserts the target. Parameters
+follow the mean of the targets, weighted by dominances that fall off with time (Cohen and Massaro, "Modeling
+coarticulation in synthetic visual speech", 1993). Lips that must meet (p, b, m) do so for the length of the sound,
+whatever its neighbours.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import numpy as np
 from vitascope.animation.face import BLENDSHAPE_INDEX, BLENDSHAPES, FloatArray
 
 ROWS_PER_SECOND = 100
-"""Mouth shapes a second."""
+"""Mouth shapes per second."""
 
 PARAMETERS = ("jaw", "spread", "pucker", "funnel", "tuck", "bare", "seal")
-"""A mouth shape is a row of these, 0..1: jaw open, corners apart, lips small, lips a tube, lower lip behind the upper
+"""Parameters of a mouth shape, 0..1: jaw open, corners apart, lips small, lips a tube, lower lip behind the upper
 teeth, teeth shown, lips shut."""
 SEAL = PARAMETERS.index("seal")
 
 
 class Viseme(Enum):
-    """A class of speech sounds that look alike; its value is target and dominance of each parameter but the seal."""
+    """A class of speech sounds that look alike; the value is target and dominance of each parameter but the seal."""
 
     SILENCE = ((0, 1.0), (0, 0.6), (0, 0.6), (0, 0.6), (0, 1), (0, 0.8))
     LIPS = ((0.06, 0.5), (0, 0.1), (0, 0.1), (0, 0.3), (0, 1), (0, 0.5))  # p b m
@@ -65,11 +65,11 @@ _OF_IPA = {letter: viseme for viseme, letters in _IPA.items() for letter in lett
 
 
 def viseme_of_ipa(symbol: str) -> tuple[Viseme, ...]:
-    """Classify a sound by its sign in the International Phonetic Alphabet.
+    """Classify a sound by its symbol in the International Phonetic Alphabet.
 
     Returns:
-        One class; several, one after another, for diphthongs and affricates; none for stress, length and what is
-        no sound.
+        One class; several in sequence for diphthongs and affricates; none for stress, length and symbols that are no
+        sound.
     """
     found = [_OF_IPA[letter] for letter in symbol if letter in _OF_IPA]
     return tuple(viseme for index, viseme in enumerate(found) if index == 0 or viseme is not found[index - 1])
@@ -77,29 +77,29 @@ def viseme_of_ipa(symbol: str) -> tuple[Viseme, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Sound:
-    """One speech sound, and when it is made."""
+    """One speech sound and its time."""
 
     viseme: Viseme
     start_seconds: float
     end_seconds: float
 
 
-# Dominance falls by half every so many seconds before and after a sound. Rounding begins early (Cohen and Massaro).
+# Times in seconds in which dominance halves before and after a sound. Rounding begins early (Cohen and Massaro).
 _BEFORE_SECONDS = np.array([0.035, 0.045, 0.055, 0.055, 0.025, 0.035])
 _AFTER_SECONDS = np.array([0.035, 0.04, 0.04, 0.04, 0.025, 0.035])
 _REACH_SECONDS = 0.4
 _CORE = 0.25
-"""Share of a sound's length, about its middle, in which its dominance is whole."""
+"""Share of a sound's length, around its middle, with full dominance."""
 _SEAL_SECONDS = 0.05
-"""Time that lips take to meet and to part: lip closing gestures last 50 to 100 ms (Loefqvist and Gracco 1997)."""
+"""Time for lips to meet, and to part: lip closing gestures last 50 to 100 ms (Loefqvist and Gracco 1997)."""
 
 
 def shapes_of(sounds: Sequence[Sound], *, seconds: float) -> FloatArray:
-    """Mouth shapes of sounds that follow one another.
+    """Compute the mouth shapes of a sequence of sounds.
 
     Args:
-        sounds: In order; what no sound covers is silence.
-        seconds: Length of the sound.
+        sounds: In order; gaps between them are silence.
+        seconds: Length of the recording.
 
     Returns:
         float32 [rows, 7], 0..1: ``PARAMETERS``, ``ROWS_PER_SECOND`` from time 0.
@@ -107,7 +107,7 @@ def shapes_of(sounds: Sequence[Sound], *, seconds: float) -> FloatArray:
     count = max(round(seconds * ROWS_PER_SECOND), 1)
     moments = np.arange(count) / ROWS_PER_SECOND
     weighted = np.zeros((count, SEAL))
-    total = np.full((count, SEAL), 0.02)  # a mouth at rest, where nobody insists on anything
+    total = np.full((count, SEAL), 0.02)  # towards a mouth at rest, where no sound dominates
     shapes = np.zeros((count, SEAL + 1), np.float32)
     for sound in (*sounds, *_silences(sounds, seconds)):
         start, end = sound.start_seconds, sound.end_seconds
@@ -136,7 +136,7 @@ def _rows(start_seconds: float, end_seconds: float, count: int) -> tuple[int, in
 
 
 def _silences(sounds: Sequence[Sound], seconds: float) -> list[Sound]:
-    """What lies between sounds, longer than a tenth of a second."""
+    """Gaps between sounds that are longer than a tenth of a second."""
     edges = [0.0, *(edge for sound in sounds for edge in (sound.start_seconds, sound.end_seconds)), seconds]
     gaps = zip(edges[::2], edges[1::2], strict=True)
     return [Sound(Viseme.SILENCE, start, end) for start, end in gaps if end - start > 0.1]
@@ -147,11 +147,11 @@ def _index(*names: str) -> list[int]:
 
 
 _JAW_OF_SPEECH = 0.7
-"""Weight of a jaw that is open by 1; an open vowel then parts the lips by a centimetre, as calm speech does."""
+"""Weight of the jaw at full opening; an open vowel then parts the lips by a centimetre, as in calm speech."""
 _PARTED_AT_REST = 0.14
-"""More than the jaw parts is closed, for portraits that smile: lips touch, they do not pass through one another."""
+"""Extra closing beyond the jaw's opening, for portraits that smile: lips touch, but do not pass through each other."""
 _CLOSED_IN_PAUSES = 0.2
-"""Weight of closed lips where nothing is said: also those rest together that a portrait shows apart."""
+"""Weight of closed lips in pauses: also lips that the portrait shows apart come to rest together."""
 _JAW, _CLOSE, _PUCKER, _FUNNEL = _index("jawOpen", "mouthClose", "mouthPucker", "mouthFunnel")
 _ROLL_LOWER, _ROLL_UPPER, _SHRUG = _index("mouthRollLower", "mouthRollUpper", "mouthShrugLower")
 _STRETCH = _index("mouthStretchLeft", "mouthStretchRight")
@@ -162,18 +162,18 @@ _LOWER_DOWN = _index("mouthLowerDownLeft", "mouthLowerDownRight")
 
 
 def weights_of(shape: FloatArray, *, pause: float = 0.0) -> FloatArray:
-    """The expression weights that show a mouth shape.
+    """Convert a mouth shape to expression weights.
 
     Args:
         shape: float32 [7], 0..1: ``PARAMETERS``.
-        pause: 0..1: how surely nothing is said.
+        pause: 0..1: certainty that nothing is said.
 
     Returns:
-        float32 [52], 0..1, in the order of ``BLENDSHAPES``. With a seal of 1 the lips meet, whatever the jaw does.
+        float32 [52], 0..1, in the order of ``BLENDSHAPES``. With a seal of 1, the lips meet whatever the jaw does.
     """
     jaw, spread, pucker, funnel, tuck, bare, seal = (float(value) for value in shape)
     parted = 1 - seal
-    jaw *= _JAW_OF_SPEECH * (1 - 0.4 * seal)  # a jaw rises with lips that meet
+    jaw *= _JAW_OF_SPEECH * (1 - 0.4 * seal)  # the jaw rises as lips meet
     weights = np.zeros(len(BLENDSHAPES), np.float32)
     weights[_JAW] = jaw
     weights[_CLOSE] = max((jaw + _PARTED_AT_REST) * seal, _CLOSED_IN_PAUSES * pause)

@@ -1,4 +1,4 @@
-"""From a voice to motion: what is heard, the mouth that shapes it, and a head that goes with it."""
+"""Converts a voice to motion: analysed sound, mouth shapes from it, and the head's motion."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from vitascope.animation.speech.visemes import PARAMETERS, ROWS_PER_SECOND, SEAL
 ROWS_BEFORE = 10
 ROWS_AHEAD = 8
 LAG_SECONDS = ROWS_AHEAD / ROWS_PER_SECOND + WINDOW_SECONDS / 2
-"""So long after a moment its shape is known."""
+"""Delay after which the mouth shape of a moment is known."""
 _FILE = Path(__file__).parents[2] / "models" / "data" / "lips.npz"
-# The network's likelihood of shut lips: from here on they part, and from here on they are shut.
+# The network's likelihood of shut lips from which on they approach, and from which on they are shut.
 _PARTED, _SHUT = 0.3, 0.55
 
 
 class LipNetwork:
-    """A small network that hears which shape a mouth has, in any language; also the rows that later ones still need.
+    """A small network that infers mouth shapes from sound in any language, with the rows that later ones still need.
 
-    Three layers see nineteen rows of mel bands about a moment, from 100 ms before to 80 ms after it. It was fitted by
-    ``benchmarks/fit_lips.py`` to the mouth shapes (``visemes.shapes_of``) of synthetic speakers of many languages,
-    whose sounds are known to the millisecond, beside music and noise, in which the mouth is still.
+    Three layers see nineteen rows of mel bands, from 100 ms before a moment to 80 ms after it.
+    ``benchmarks/fit_lips.py`` trained it on mouth shapes (``visemes.shapes_of``) of synthetic speakers of many
+    languages, whose sounds are known to the millisecond, and on music and noise, for which the mouth is still.
     """
 
     def __init__(self) -> None:
@@ -34,13 +34,13 @@ class LipNetwork:
         self._rows = np.full((ROWS_BEFORE, BANDS), -4.0, np.float32)
 
     def shapes(self, bands: FloatArray) -> FloatArray:
-        """Go on with what was heard next.
+        """Process the next rows.
 
         Args:
             bands: float32 [rows, 26], of ``Heard``.
 
         Returns:
-            float32 [rows, 7]: ``PARAMETERS`` of the rows that are now known, each ``ROWS_AHEAD`` rows late.
+            float32 [rows, 7]: ``PARAMETERS`` of the rows that are now known, with a delay of ``ROWS_AHEAD`` rows.
         """
         rows = np.concatenate((self._rows, bands))
         span = ROWS_BEFORE + 1 + ROWS_AHEAD
@@ -70,27 +70,27 @@ def _layers() -> tuple[tuple[FloatArray, FloatArray], ...]:
 
 
 _HEARD_DB, _SURE_DB = 4.0, 10.0
-"""Above what is heard between words: below the one nothing is said, above the other something is."""
+"""Levels above the noise between words: below the first nothing is said, above the second something is."""
 _SILENT_DB = -55.0
-"""Relative to full scale: below it nothing is heard of a recording at an ordinary volume."""
+"""Level relative to full scale below which a recording is inaudible at an ordinary volume."""
 _SPOKEN_DB = -28.0
-"""Relative to the voice's usual level."""
+"""Minimum level of speech, relative to the voice's usual level."""
 _REACH_ROWS = 12
-"""So long before and after what is heard a mouth is ready: p, t and k are silent in the middle."""
+"""Rows before and after sound in which the mouth is active: p, t and k are silent in the middle."""
 _JAW_OF_LOUDNESS = 1 / 45
-"""Share of a jaw's opening, a decibel: shouting opens it wider."""
+"""Growth of the jaw's opening per decibel: shouting opens it wider."""
 
 
 class Voice:
-    """Moves a face with a voice. State of one stream, used by one thread.
+    """Moves a face by a voice. State of one stream, used by one thread.
 
-    ``listen`` to what comes, then ask for the motion of moments up to ``known_seconds``, in order.
+    Call ``listen`` with new sound, then ``motion_at`` for moments up to ``known_seconds``, in order.
 
     Args:
-        frame_rate: Moments that will be asked for, a second.
+        frame_rate: Moments per second that will be requested.
         seed: Seed of blinks, glances and posture.
-        level_db: The voice's usual level, dB of full scale, as far as it is known; see ``level_of``.
-        shapes: float32 [rows, 7]: mouth shapes that are known, from a transcript; else they are heard.
+        level_db: The voice's usual level in dB of full scale, if known; see ``level_of``.
+        shapes: float32 [rows, 7]: known mouth shapes, from a transcript; inferred from the sound when omitted.
     """
 
     def __init__(
@@ -105,14 +105,14 @@ class Voice:
         self._heard = np.zeros((0, 3), np.float32)
         self._first_row = 0
         self.row_count = 0
-        """Rows heard so far, ``ROWS_PER_SECOND``."""
+        """Number of rows so far, ``ROWS_PER_SECOND``."""
         self.audible_count = 0
-        """Rows with any sound."""
+        """Number of rows with any sound."""
         self.opened_count = 0
-        """Rows in which the mouth opens."""
+        """Number of rows in which the mouth opens."""
 
     def listen(self, samples: FloatArray) -> None:
-        """Hear what comes next: float32 [n], -1..1, at ``SAMPLE_RATE``."""
+        """Process the next samples, float32 [n], -1..1, at ``SAMPLE_RATE``."""
         heard = self._hearing.listen(samples)
         count = len(heard.loudness_db)
         columns = np.stack((heard.loudness_db, heard.above_noise_db, heard.pitch_hz), axis=1)
@@ -120,7 +120,7 @@ class Voice:
         if self._network is not None:
             shapes = self._network.shapes(heard.bands)
         else:
-            assert self._known is not None  # without a network
+            assert self._known is not None  # shapes are known without a network
             shapes, self._known = self._known[:count], self._known[count:]
         self._shapes = np.concatenate((self._shapes, shapes))
         self.row_count += count
@@ -128,23 +128,23 @@ class Voice:
         self.opened_count += int((shapes[:, 0] > 0.08).sum())
 
     def finish(self) -> None:
-        """Hear the silence behind the end, so that every moment is known."""
+        """Append silence at the end, so that every moment becomes known."""
         self.listen(np.zeros(round(2 * LAG_SECONDS * SAMPLE_RATE), np.float32))
 
     @property
     def known_seconds(self) -> float:
-        """The motion of earlier moments can be asked for."""
+        """Time up to which motion can be requested."""
         rows = min(self._first_row + len(self._shapes), self.row_count - ROWS_AHEAD)
         return max(rows - 1, 0) / ROWS_PER_SECOND - self._half_frame
 
     def motion_at(self, seconds: float) -> FaceMotion:
-        """The face at a moment, seconds from the first sample; later than the one asked for before."""
+        """Compute the face at a moment, in seconds from the first sample; later than the previous one."""
         row = seconds * ROWS_PER_SECOND - self._first_row
         middle = int(np.clip(round(row), 0, max(len(self._shapes) - 1, 0)))
         reach = max(round(self._half_frame * ROWS_PER_SECOND), 1)
         low, high = max(middle - reach, 0), middle + reach + 1
         shape = self._shapes[low:high].mean(axis=0)
-        # No closure is lost between two pictures: the shortest ones last three rows.
+        # Keep closures between two pictures: the shortest ones last three rows.
         beside = max(reach - 1, 1)
         shape[SEAL] = self._shapes[max(middle - beside, 0) : middle + beside + 1, SEAL].max()
         wide = self._heard[max(middle - _REACH_ROWS, 0) : middle + ROWS_AHEAD + 1]
@@ -175,7 +175,7 @@ class Voice:
 
 
 def level_of(samples: FloatArray) -> float:
-    """The usual level of a voice, dB of full scale: what a tenth of its loudest quarter is above.
+    """The usual level of a voice in dB of full scale: a tenth of its loudest quarter is above it.
 
     Args:
         samples: float32 [n] at ``SAMPLE_RATE``, some seconds of it.

@@ -1,17 +1,17 @@
 """W and G for speed: channels-last, batch norm folded, channels padded to multiples of eight for tensor cores.
 
-Three steps of W differ in form from the published network, not in value:
+Three steps of W are computed in another way than in the published network, with the same results:
 
-- Candidates are written as the hourglass reads them, [voxel, channel] with the channels padded by zeros to a multiple
-  of eight, instead of repeating, sampling and joining 22 volumes.
-- The 7x7x7 convolution that weighs the motions has 22 outputs, too few to fill tensor cores. Its seven columns become
-  outputs of their own: a 7x7x1 convolution with 154, whose seven shifted parts are added where they are used.
-- The occlusion's 7x7 convolution has one output. Its 49 taps become the columns of a matrix product, and their sum over
+- Candidates are written in the layout that the hourglass reads, [voxel, channel] with zero channels up to a multiple of
+eight, instead of repeating, sampling and joining 22 volumes. - The 7x7x7 convolution that weighs the motions has 22
+outputs, too few to fill tensor cores. Its seven columns become separate outputs: a 7x7x1 convolution with 154 outputs,
+whose seven shifted parts are added where they are used. - The occlusion's 7x7 convolution has one output. Its 49 taps
+become the columns of a matrix product, and their sum over
   the neighbours is an inverse ``im2col``.
 
-Each of G's 18 adaptive norms makes its scale and its shift from the guide with three convolutions. The first of all
-norms of one size read the same guide and are one convolution; scale and shift of a norm are one, too, with the 1 of
-``1 + scale`` in its bias.
+Each of G's 18 adaptive norms computes its scale and shift from the guide with three convolutions. The first
+convolutions of all norms of one size read the same guide, and are joined into one; those for scale and shift of a norm
+are joined, too, with the 1 of ``1 + scale`` in the bias.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _Norm = nn.BatchNorm2d | nn.BatchNorm3d
 
 
 def fold(convolution: _Convolution, norm: _Norm) -> Any:
-    """A convolution that does what ``norm(convolution(x))`` does in evaluation; of the same class."""
+    """Fold a norm into a convolution of the same class, which equals ``norm(convolution(x))`` in evaluation."""
     assert norm.running_mean is not None and norm.running_var is not None  # always tracked in these networks
     gain = norm.weight / torch.sqrt(norm.running_var + norm.eps)
     weight = convolution.weight * gain.view(-1, *[1] * (convolution.weight.ndim - 1))
@@ -50,12 +50,12 @@ def fold(convolution: _Convolution, norm: _Norm) -> Any:
 
 
 def padded_channels(count: int) -> int:
-    """The next multiple of 8."""
+    """Round up to a multiple of 8."""
     return -(-count // 8) * 8
 
 
 def with_channels(convolution: _Convolution, inputs: int, outputs: int) -> Any:
-    """The convolution with zeros for channels that are not there; new outputs are zero."""
+    """Pad a convolution with channels whose weights are zero; new outputs are zero."""
     more_inputs = inputs - convolution.in_channels
     more_outputs = outputs - convolution.out_channels
     pads = (0, 0) * (convolution.weight.ndim - 2) + (0, more_inputs, 0, more_outputs)
@@ -80,14 +80,14 @@ def _like(convolution: _Convolution, weight: Tensor, bias: Tensor | None) -> Any
 
 
 COLUMNS = 7
-"""Columns of the kernel that weighs the motions."""
+"""Number of columns of the kernel that weighs the motions."""
 
 
 class TorchWarpOps:
-    """The work between W's convolutions, in PyTorch's operators, on any device."""
+    """The operations between W's convolutions, in PyTorch's operators, on any device."""
 
     def candidates(self, compressed: Tensor, driving: Tensor, source: Tensor, channels: int) -> Tensor:
-        """As ``candidate_features``, zeros up to ``channels``, channels last.
+        """Like ``candidate_features``, with zero channels up to ``channels``, channels last.
 
         Args:
             compressed: [B, 4, D, H, W], channels last.
@@ -103,7 +103,7 @@ class TorchWarpOps:
         return made.contiguous(memory_format=torch.channels_last_3d)
 
     def bend(self, volume: Tensor, parts: Tensor, driving: Tensor, source: Tensor) -> Tensor:
-        """Add the columns' parts, make weights of the sums, and warp the volume by them.
+        """Add the columns' parts, turn the sums into weights, and warp the volume by these.
 
         Args:
             volume: [B, 32, D, H, W], channels last.
@@ -113,7 +113,7 @@ class TorchWarpOps:
             source: Float32 [B, 21, 3].
 
         Returns:
-            [B, D * 32, H, W], channels last, depth by depth.
+            [B, D * 32, H, W], channels last, ordered by depth.
         """
         batch, _, depth, height, width = parts.shape
         edge = COLUMNS // 2
@@ -132,7 +132,7 @@ class FastWarping(nn.Module):
 
     Args:
         network: Its weights are copied.
-        ops: The work between the convolutions.
+        ops: The operations between the convolutions.
         dtype: The dtype of the convolutions; keypoints and sample positions stay float32.
     """
 
@@ -179,7 +179,7 @@ class FastWarping(nn.Module):
                 convolution.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, volume: Tensor, driving: Tensor, source: Tensor) -> Tensor:
-        """See ``WarpingNetwork.forward``; the volume in channels-last memory spares a copy.
+        """See ``WarpingNetwork.forward``; a volume in channels-last memory saves a copy.
 
         Args:
             volume: [B, 32, 16, 64, 64] of this network's dtype.
@@ -214,7 +214,7 @@ def _folded(block: ConvNorm3d) -> nn.Conv3d:
 
 
 def _by_columns(mask: nn.Conv3d, inputs: int) -> nn.Conv3d:
-    """7x7x7 with 22 outputs as 7x7x1 with 7 * 22."""
+    """Convert a 7x7x7 convolution with 22 outputs to 7x7x1 with 7 * 22."""
     motions = mask.out_channels
     made = nn.Conv3d(inputs, COLUMNS * motions, (7, 7, 1), padding=(3, 3, 0))
     weight = F.pad(mask.weight.detach(), (0, 0, 0, 0, 0, 0, 0, inputs - mask.in_channels))
@@ -222,14 +222,14 @@ def _by_columns(mask: nn.Conv3d, inputs: int) -> nn.Conv3d:
     made.weight = nn.Parameter(torch.cat(columns)[..., None], requires_grad=False)
     bias = torch.zeros(COLUMNS * motions)
     assert mask.bias is not None
-    # Only the middle column, which every voxel has, gets the bias.
+    # Only the middle column, which counts for every voxel, gets the bias.
     bias[COLUMNS // 2 * motions : (COLUMNS // 2 + 1) * motions] = mask.bias.detach()
     made.bias = nn.Parameter(bias, requires_grad=False)
     return made
 
 
 def _tap_matrix(occlusion: nn.Conv2d, channels: int, padded: int) -> Tensor:
-    """[D, C, 49]; mirrored, because ``F.fold`` carries a value from a place to its neighbours."""
+    """The kernel as [D, C, 49]; mirrored, because ``F.fold`` adds a value to its neighbours."""
     weight = occlusion.weight.detach().view(channels, VOLUME_DEPTH, 7, 7).flip(-1, -2)
     return F.pad(weight.permute(1, 0, 2, 3).flatten(2), (0, 0, 0, padded - channels)).contiguous()
 
@@ -317,7 +317,7 @@ def _norms(block: Any) -> list[Any]:
 
 
 def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and reciprocal deviation of every channel of every picture, float32."""
+    """Mean and reciprocal standard deviation of each channel of each picture, float32."""
     variance, mean = torch.var_mean(x.float(), dim=(2, 3), keepdim=True, correction=0)
     return mean, torch.rsqrt(variance + _EPSILON)
 
@@ -337,7 +337,7 @@ def _modulation(norm: Any) -> nn.Conv2d:
 
 
 def _joined(convolutions: Sequence[nn.Conv2d]) -> nn.Conv2d:
-    """Convolutions of one input side by side."""
+    """Join convolutions of one input along their outputs."""
     first = convolutions[0]
     made = nn.Conv2d(first.in_channels, sum(one.out_channels for one in convolutions), 3, padding=1)
     with torch.no_grad():

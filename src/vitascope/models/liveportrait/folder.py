@@ -17,33 +17,33 @@ CHECKPOINTS = {
 
 
 def default_folder(home: Path) -> Path:
-    """The folder that is looked into unless another one is named.
+    """The default folder of the weights.
 
     Args:
-        home: The product's own folder.
+        home: Vitascope's home folder.
     """
     return home / "liveportrait"
 
 
 def require_folder(folder: Path, *, named_with: str) -> None:
-    """Check that there are weights at all.
+    """Check that the folder of the weights exists.
 
     Args:
-        folder: The folder that they are looked for in.
+        folder: The folder.
         named_with: The option that names another folder, for the message.
 
     Raises:
-        ModelError: There is no such folder; the message says where to get one.
+        ModelError: It does not; the message says where to get it.
     """
     if not folder.is_dir():
         raise ModelError(
-            f"{folder}: LivePortrait's weights are expected there; fetch the folder `liveportrait` of "
-            f"https://huggingface.co/KlingTeam/LivePortrait, or give its place with {named_with}"
+            f"{folder}: LivePortrait's weights are missing; download the folder `liveportrait` of "
+            f"https://huggingface.co/KlingTeam/LivePortrait, or name its path with {named_with}"
         )
 
 
 def require_checkpoints(folder: Path) -> None:
-    """Check that every file is there.
+    """Check that all files exist.
 
     Args:
         folder: Holds ``base_models`` and ``retargeting_models``, as the authors' folder ``liveportrait`` does.
@@ -53,4 +53,4 @@ def require_checkpoints(folder: Path) -> None:
     """
     missing = [name for name in CHECKPOINTS.values() if not (folder / name).is_file()]
     if missing:
-        raise ModelError(f"{folder}: LivePortrait's weights need {', '.join(missing)} there")
+        raise ModelError(f"{folder}: LivePortrait's weights lack {', '.join(missing)}")

@@ -1,6 +1,7 @@
 """M: a face's 21 keypoints and the head's pose. ConvNeXt V2 Tiny (Woo et al. 2023).
 
-The keypoints are implicit: pose and expression place them, and a driver's change of both moves a portrait's.
+The keypoints are implicit: they are placed by pose and expression, and the change of a driver's pose and expression
+moves a portrait's keypoints.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ class RawMotion:
     """M's outputs for one batch of faces, float32 on M's device."""
 
     keypoints: Tensor
-    """[B, 21, 3]: canonical keypoints of this person, turned and moved by nothing."""
+    """[B, 21, 3]: canonical keypoints of this person, before rotation and translation."""
     expression: Tensor
     """[B, 21, 3]: deformation of the keypoints."""
     scale: Tensor
     """[B, 1]."""
     translation: Tensor
-    """[B, 3]; the third is never used."""
+    """[B, 3]; the third is unused."""
     pose_degrees: Tensor
     """[B, 3]: pitch, yaw, roll."""
 
@@ -42,14 +43,14 @@ class RawMotion:
 
     @classmethod
     def joined(cls, motions: Sequence[RawMotion]) -> Self:
-        """Batches one behind the other as one."""
+        """Concatenate batches."""
         return cls(*(torch.cat([getattr(motion, field.name) for motion in motions]) for field in fields(cls)))
 
 
 class MotionExtractor(nn.Module):
     """Picture to motion. 212 tensors, 28 million parameters, 5.8 GMAC.
 
-    FP16 makes the keypoints tremble; it is kept in FP32.
+    It stays in FP32, as FP16 makes keypoints jitter.
     """
 
     def __init__(self) -> None:
@@ -71,7 +72,7 @@ class MotionExtractor(nn.Module):
 
     @staticmethod
     def motion_of(outputs: tuple[Tensor, ...]) -> RawMotion:
-        """The outputs of ``forward``, named and shaped."""
+        """Name and reshape the outputs of ``forward``."""
         keypoints, expression, scale, translation, pitch, yaw, roll = outputs
         return RawMotion(
             keypoints.view(-1, KEYPOINTS, 3),
@@ -162,7 +163,7 @@ class _GlobalResponseNorm(nn.Module):
 
 
 def _degrees(logits: Tensor) -> Tensor:
-    """Expectation over bins of 3 degrees that begin at -97.5: [B, 66] to [B]."""
+    """Expectation over bins of 3 degrees, starting at -97.5: [B, 66] to [B]."""
     bins = torch.arange(_POSE_BINS, device=logits.device, dtype=logits.dtype)
     mean: Tensor = (logits.softmax(-1) * bins).sum(-1)
     degrees: Tensor = mean * 3 - 97.5
@@ -171,15 +172,15 @@ def _degrees(logits: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class MotionGains:
-    """Factors on the driver's change that the portrait makes; 1 is all of it."""
+    """Shares of the driver's change that the portrait follows; 1 is all of it."""
 
     pose: float = 1.0
-    """Turning, moving and coming closer."""
+    """Rotation, translation and scale."""
     expression: float = 1.0
 
 
 def rotation_of(pose_degrees: Tensor) -> Tensor:
-    """Rotations for row vectors.
+    """Rotation matrices for row vectors.
 
     Args:
         pose_degrees: [B, 3], pitch about x, yaw about y, roll about z.
@@ -202,14 +203,14 @@ def rotation_of(pose_degrees: Tensor) -> Tensor:
 
 
 def placed_keypoints(motion: RawMotion, rotation: Tensor | None = None) -> Tensor:
-    """Keypoints as the warping network takes them: turned, deformed, scaled and moved.
+    """Keypoints for the warping network: rotated, deformed, scaled and translated.
 
     Args:
         motion: The motion of a batch of faces.
-        rotation: [B, 3, 3] instead of the one that ``motion.pose_degrees`` says.
+        rotation: [B, 3, 3], replaces that from ``motion.pose_degrees``.
 
     Returns:
-        [B, 21, 3]; depth is not moved.
+        [B, 21, 3]; depth is not translated.
     """
     turned = motion.keypoints @ (rotation_of(motion.pose_degrees) if rotation is None else rotation)
     placed = motion.scale[:, None] * (turned + motion.expression)
@@ -222,13 +223,13 @@ def placed_keypoints(motion: RawMotion, rotation: Tensor | None = None) -> Tenso
 def driven_motion(
     portrait: RawMotion, neutral: RawMotion, driving: RawMotion, gains: MotionGains | None = None
 ) -> Tensor:
-    """The portrait's keypoints, moved by what the driver changed since its neutral.
+    """The portrait's keypoints, moved by the driver's change since its neutral picture.
 
     Args:
         portrait: The portrait's motion.
         neutral: The motion of the driver's neutral picture.
         driving: The driver's motion now.
-        gains: Factors on the change; all of it when omitted.
+        gains: Shares of the change to follow; all of it when omitted.
 
     Returns:
         [B, 21, 3]. Driving with the neutral itself gives ``placed_keypoints(portrait)``.

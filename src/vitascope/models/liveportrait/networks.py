@@ -26,15 +26,15 @@ PAINTED_SIDE = 512
 class LivePortraitNetworks(Closing):
     """The five networks on one device. A context manager; used by one thread at a time.
 
-    On a GPU the motion extractor runs in FP32, because FP16 makes keypoints tremble, everything else in FP16, each in
-    CUDA graphs of its own; ``compile`` is worth its minute at the start: 4.9 ms a picture on one H100 instead of 9.8.
-    On a CPU a picture takes some 20 seconds.
+    On a GPU, the motion extractor runs in FP32, because FP16 makes keypoints jitter, and everything else in FP16, each
+    in its own CUDA graphs. ``compile`` takes a minute at the start, and makes a picture take 4.9 ms on one H100 instead
+    of 9.8. On a CPU, a picture takes some 20 seconds.
 
     Args:
-        networks: With their weights; taken over, and changed.
+        networks: The networks with their weights; owned by this object, and modified.
         device: The device that they run on.
-        mode: ``compile`` fuses what lies between convolutions; ``eager`` starts at once.
-        half_precision: FP16 for all but the motion extractor; ignored on a CPU.
+        mode: ``compile`` fuses the operations between convolutions; ``eager`` starts at once.
+        half_precision: FP16 for all networks but the motion extractor; ignored on a CPU.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class LivePortraitNetworks(Closing):
         self.device = torch.device(f"cuda:{device.index}" if on_gpu else "cpu")
         """The device of all tensors."""
         self.dtype = torch.float16 if on_gpu and half_precision else torch.float32
-        """The type of appearance volumes and of painted pictures."""
+        """The dtype of appearance volumes and painted pictures."""
         painter = _Painter(
             FastWarping(warping, _warp_ops(on_gpu=on_gpu), dtype=self.dtype),
             FastGenerator(generator, dtype=self.dtype),
@@ -108,7 +108,7 @@ class LivePortraitNetworks(Closing):
             half_precision: See the class.
 
         Raises:
-            ModelError: A file is missing, damaged, or another network's.
+            ModelError: A file is missing, damaged, or of another network.
         """
         networks = PublishedNetworks.read(folder)
         return cls(networks, device=device, mode=mode, half_precision=half_precision)
@@ -130,7 +130,7 @@ class LivePortraitNetworks(Closing):
         )
 
     def stitched(self, source: Tensor, driving: Tensor) -> Tensor:
-        """Driving keypoints [B, 21, 3], moved so that shoulders stay where the source's are."""
+        """Adjust driving keypoints [B, 21, 3] so that the shoulders stay at the source's."""
         with torch.inference_mode():
             delta = self._stitching(source, driving)
             moved = driving + delta[:, : 3 * KEYPOINTS].view(-1, KEYPOINTS, 3)
@@ -139,11 +139,11 @@ class LivePortraitNetworks(Closing):
             return result
 
     def closed_lips(self, source: Tensor, openness: float) -> Tensor:
-        """The deltas that close lips: [B, 21, 3] of keypoints [B, 21, 3].
+        """Deltas of the keypoints that close the lips, [B, 21, 3].
 
         Args:
-            source: Keypoints of the portrait.
-            openness: The lips' openness now: their gap over the mouth's width.
+            source: Keypoints of the portrait, [B, 21, 3].
+            openness: Current openness of the lips: their gap over the mouth's width.
         """
         with torch.inference_mode():
             wanted = torch.tensor([[openness, 0.0]], device=self.device).expand(len(source), 2)
@@ -151,7 +151,7 @@ class LivePortraitNetworks(Closing):
             return delta
 
     def paint(self, volume: Tensor, driving: Tensor, source: Tensor) -> Tensor:
-        """The portrait with its keypoints moved.
+        """Paint the portrait with its keypoints moved.
 
         Args:
             volume: From ``appearance``.
@@ -165,7 +165,7 @@ class LivePortraitNetworks(Closing):
         return picture
 
     def release_idle_memory(self) -> None:
-        """Give back what PyTorch keeps for later; nothing on a CPU."""
+        """Free the GPU memory that PyTorch keeps in reserve; does nothing on a CPU."""
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 

@@ -1,8 +1,8 @@
 """LivePortrait's networks as ONNX files, for engines other than PyTorch's.
 
-The published forms are written, not the fast ones: those are fused for PyTorch on NVIDIA GPUs, and other engines fuse
-by themselves. W samples its volume with ONNX's ``GridSample`` on five dimensions, which opset 20 has and ONNX Runtime
-computes; TensorRT 10 and before refuse it (NVIDIA/TensorRT issue 4618), so W is no network for them.
+The published forms are exported, not the fast ones: those are fused for PyTorch on NVIDIA GPUs, and other engines do
+their own fusion. W samples its volume with ONNX's ``GridSample`` on five dimensions, which opset 20 has and ONNX
+Runtime supports; TensorRT up to 10 does not (NVIDIA/TensorRT issue 4618), so it cannot run W.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from vitascope.models.liveportrait.networks import CROP_SIDE
 from vitascope.models.liveportrait.published import VOLUME_CHANNELS, VOLUME_DEPTH, PublishedNetworks
 
 MOST_PICTURES = 16
-"""Largest batch that the files declare."""
+"""Maximum batch size that the files declare."""
 
 _FEATURES_SIDE = CROP_SIDE // 4
 _POINTS = (KEYPOINTS, 3)
@@ -32,14 +32,14 @@ _POINTS = (KEYPOINTS, 3)
 
 @dataclass(frozen=True, slots=True)
 class NetworkForm:
-    """The inputs and outputs of one network; batches come first and are free."""
+    """Inputs and outputs of one network; the first axis is the batch, of any size."""
 
     file_name: str
     inputs: Mapping[str, tuple[int, ...]]
-    """Shapes without the batch."""
+    """Shapes without the batch axis."""
     outputs: tuple[str, ...]
     halves: bool = False
-    """Whether FP16 is precise enough: for pictures and volumes, but not for keypoints."""
+    """True if FP16 is precise enough: it is for pictures and volumes, not for keypoints."""
 
 
 _VOLUME = (VOLUME_CHANNELS, VOLUME_DEPTH, _FEATURES_SIDE, _FEATURES_SIDE)
@@ -68,13 +68,13 @@ ONNX_FILES: Mapping[str, NetworkForm] = {
     "stitching": NetworkForm("stitching.onnx", {"source": _POINTS, "driving": _POINTS}, ("delta",)),
     "lips": NetworkForm("lips.onnx", {"source": _POINTS, "openness": (2,)}, ("delta",)),
 }
-"""By the names of ``PublishedNetworks``. Inputs and outputs are float32 in every file, and mean what the networks'
-``forward`` says."""
+"""Forms by the names of ``PublishedNetworks``. Inputs and outputs are float32 in all files; the networks' ``forward``
+documents them."""
 
 
 @dataclass(frozen=True, slots=True)
 class OnnxFile:
-    """A network that was written."""
+    """An exported network."""
 
     path: Path
     byte_count: int
@@ -87,18 +87,19 @@ def export_onnx_files(
     half_precision: bool = False,
     on_written: Callable[[OnnxFile], object] | None = None,
 ) -> tuple[OnnxFile, ...]:
-    """Write all networks; takes minutes.
+    """Export all networks; takes minutes.
 
     Args:
-        networks: With their weights, float32, on the CPU. Not changed.
-        folder: The folder to write to; created. Files of the same names are replaced, each once it is whole.
-        half_precision: FP16 inside of the networks that paint; the motion extractor and the perceptrons stay float32,
-            because FP16 makes keypoints tremble.
-        on_written: Called with each file.
+        networks: The networks with their weights, float32, on the CPU; unchanged.
+        folder: The folder to write to, created if missing. Existing files are replaced, each when the new one is
+            complete.
+        half_precision: FP16 inside the networks that paint; the motion extractor and the perceptrons stay in float32,
+            because FP16 makes keypoints jitter.
+        on_written: Called after each file.
 
     Raises:
         MissingDependencyError: ``onnxscript`` is not installed.
-        EngineError: A network cannot be written as ONNX.
+        EngineError: A network cannot be exported to ONNX.
         OutputError: A file cannot be written.
     """
     written = []
@@ -113,16 +114,16 @@ def export_onnx_files(
 
 
 def onnx_network(network: nn.Module, form: NetworkForm, *, half_precision: bool = False) -> bytes:
-    """One network as a serialised ONNX model, with the sizes it is meant for among its metadata.
+    """Export one network as a serialised ONNX model, with its intended sizes in the metadata.
 
     Args:
-        network: Float32, on the CPU. Not changed.
+        network: The network in float32, on the CPU; unchanged.
         form: Its inputs and outputs.
-        half_precision: Compute in FP16 where the form says that it serves.
+        half_precision: Compute in FP16 if the form allows it.
 
     Raises:
         MissingDependencyError: ``onnxscript`` is not installed.
-        EngineError: It cannot be written as ONNX.
+        EngineError: It cannot be exported to ONNX.
     """
     ranges = {
         name: ShapeRange((1, *shape), (1, *shape), (MOST_PICTURES, *shape))
@@ -134,7 +135,7 @@ def onnx_network(network: nn.Module, form: NetworkForm, *, half_precision: bool 
 
 
 class _Named(nn.Module):
-    """A network whose outputs have names, and which takes and gives float32 whatever it computes in."""
+    """Wraps a network to name its outputs, with float32 inputs and outputs whatever it computes in."""
 
     def __init__(self, network: nn.Module, outputs: Sequence[str], *, halves: bool) -> None:
         super().__init__()
@@ -143,7 +144,7 @@ class _Named(nn.Module):
         self.network = copy.deepcopy(network).half() if halves else network
 
     def forward(self, *inputs: Tensor) -> dict[str, Tensor]:
-        if self._halves:  # keypoints are [B, 21, 3], and stay as they are
+        if self._halves:  # keypoints, [B, 21, 3], stay in float32
             inputs = tuple(tensor.half() if tensor.ndim > 3 else tensor for tensor in inputs)
         results = self.network(*inputs)
         tensors = (results,) if isinstance(results, Tensor) else results

@@ -1,7 +1,7 @@
-"""LivePortrait's networks as they were published, with the authors' weights.
+"""LivePortrait's networks as published, with the authors' weights.
 
-F (appearance), M (see ``motion``), W (warping), G (generator) and S (stitching and retargeting). Their modules have
-the names of the published checkpoints, which are read as plain tensors by name, never as pickled code.
+F (appearance), M (see ``motion``), W (warping), G (generator) and S (stitching and retargeting). Their modules are
+named as in the published checkpoints, which are read as plain tensors, never as pickled code.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from vitascope.models.liveportrait.motion import KEYPOINTS, MotionExtractor
 
 
 class ConvNorm2d(nn.Module):
-    """Convolution, batch norm, (leaky) ReLU, and halving by average where ``halves``."""
+    """Convolution, batch norm, (leaky) ReLU, and average pooling by 2 if ``halves``."""
 
     def __init__(self, inputs: int, outputs: int, *, halves: bool = False, negative_slope: float = 0) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class ConvNorm2d(nn.Module):
 
 
 class ConvNorm3d(nn.Module):
-    """Convolution 3x3x3, batch norm, ReLU; then half or, before, twice the height and width. Depth stays."""
+    """Convolution 3x3x3, batch norm, ReLU; halves height and width after these, or doubles them before. Depth stays."""
 
     def __init__(self, inputs: int, outputs: int, *, halves: bool = False, doubles: bool = False) -> None:
         super().__init__()
@@ -52,14 +52,14 @@ class ConvNorm3d(nn.Module):
             x = F.interpolate(x, scale_factor=(1, 2, 2))
         x = F.relu(self.norm(self.conv(x)))
         if self._halves:
-            # As avg_pool3d over (1, 2, 2), which PyTorch does not know in FP16 on a CPU.
+            # Equals avg_pool3d over (1, 2, 2), which PyTorch lacks for FP16 on a CPU.
             *outer, height, width = x.shape
             x = F.avg_pool2d(x.flatten(1, 2), 2).reshape(*outer, height // 2, width // 2)
         return x
 
 
 class Residual3d(nn.Module):
-    """Norm, ReLU, convolution, twice, beside the identity."""
+    """Norm, ReLU and convolution, twice, added to the identity."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -78,8 +78,8 @@ class Residual3d(nn.Module):
 def coordinate_grid(depth: int, height: int, width: int, *, like: Tensor) -> Tensor:
     """Positions x, y, z of every voxel, each -1 to 1 from the first to the last: [D, H, W, 3].
 
-    The published networks sample with ``align_corners=False``, by which -1 and 1 are the volume's faces and not the
-    outer voxels' centres. The shift of up to half a voxel is part of what they learnt.
+    The published networks sample with ``align_corners=False``, for which -1 and 1 are the volume's faces instead of the
+    outer voxels' centres. They were trained with the resulting shift of up to half a voxel.
     """
     axes = [
         torch.linspace(-1, 1, count, device=like.device, dtype=like.dtype) for count in (depth, height, width)
@@ -94,7 +94,7 @@ _RESIDUALS = 6
 
 
 class AppearanceExtractor(nn.Module):
-    """F: picture to appearance volume, once for each portrait. 107 tensors, 0.84 million parameters, 32 GMAC."""
+    """F: picture to appearance volume, run once for each portrait. 107 tensors, 0.84 million parameters, 32 GMAC."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ class AppearanceExtractor(nn.Module):
 
 
 MOTIONS = KEYPOINTS + 1
-"""One for each keypoint, and the background, which stays."""
+"""One for each keypoint, and one for the static background."""
 _VARIANCE = 0.01
 _COMPRESSED = 4
 _CANDIDATES = MOTIONS * (_COMPRESSED + 1)
@@ -149,8 +149,8 @@ class WarpingNetwork(nn.Module):
 
         Args:
             volume: [B, 32, 16, 64, 64], the portrait's appearance, of this network's dtype.
-            driving: Float32 [B, 21, 3], keypoints x, y, z to bend to; -1..1 spans the crop. They, and the
-                positions made of them, stay float32 whatever the dtype is.
+            driving: Float32 [B, 21, 3], target keypoints x, y, z; -1..1 spans the crop. They, and the positions
+                computed from them, stay float32 whatever the dtype is.
             source: Float32 [B, 21, 3], keypoints of the portrait.
 
         Returns:
@@ -163,7 +163,7 @@ class WarpingNetwork(nn.Module):
 
 
 class _DenseMotion(nn.Module):
-    """The candidate motion that each voxel follows, and what the bent volume does not cover."""
+    """Estimates which candidate motion each voxel follows, and what the warped volume does not cover."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -207,7 +207,7 @@ class _Hourglass(nn.Module):
 
 
 def candidate_features(compressed: Tensor, driving: Tensor, source: Tensor) -> Tensor:
-    """For each motion: where its keypoint went, and the volume moved along.
+    """For each motion: a heatmap of its keypoint's change, and the volume moved with it.
 
     Args:
         compressed: [B, 4, D, H, W].
@@ -248,12 +248,12 @@ def warp_volume(volume: Tensor, weights: Tensor, driving: Tensor, source: Tensor
 
 
 def _shifts(driving: Tensor, source: Tensor) -> Tensor:
-    """[B, 22, 3]: where a motion takes its samples from, against the voxel itself; the background from there."""
+    """[B, 22, 3]: where each motion takes its samples from, relative to the voxel; 0 for the background."""
     return F.pad(source - driving, (0, 0, 1, 0))
 
 
 def _heatmap(grid: Tensor, keypoints: Tensor) -> Tensor:
-    """A Gaussian about each keypoint: [B, 21, D, H, W]."""
+    """A Gaussian around each keypoint, [B, 21, D, H, W]."""
     distance = grid - keypoints[:, :, None, None, None]
     return torch.exp(-0.5 / _VARIANCE * distance.square().sum(-1))
 
@@ -319,7 +319,7 @@ class _SpadeResidual(nn.Module):
 
 
 class _Spade(nn.Module):
-    """Instance norm whose scale and shift are pictures, made from the guide."""
+    """Instance norm with scale and shift maps computed from the guide."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -334,7 +334,7 @@ class _Spade(nn.Module):
 
 
 class KeypointPerceptron(nn.Module):
-    """S and its like: linear layers on keypoints, with ReLU between them."""
+    """S, and other linear layers on keypoints, with ReLU between them."""
 
     def __init__(self, *widths: int) -> None:
         super().__init__()
@@ -344,7 +344,7 @@ class KeypointPerceptron(nn.Module):
         self.mlp = nn.Sequential(*layers[:-1])
 
     def forward(self, *parts: Tensor) -> Tensor:
-        """Parts [B, …] side by side to [B, outputs]."""
+        """Concatenated parts [B, …] to [B, outputs]."""
         result: Tensor = self.mlp(torch.cat([part.flatten(1) for part in parts], dim=1))
         return result
 
@@ -363,13 +363,13 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     """The state dict in a ``.pth``, on the CPU.
 
     Raises:
-        ModelError: The file is missing, damaged, or holds more than tensors.
+        ModelError: The file is missing, damaged, or contains more than tensors.
     """
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
         raise ModelError(f"{path}: no such file") from error
-    except Exception as error:  # whatever zipfile, pickle or torch make of a damaged file
+    except Exception as error:  # zipfile, pickle and torch raise many errors for damaged files
         raise ModelError(f"{path}: not a checkpoint of plain tensors") from error
     if not isinstance(state, dict):
         raise ModelError(f"{path}: holds a {type(state).__name__}, not a state dict")
@@ -397,12 +397,12 @@ def fold_spectral_norm(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def load_strictly(network: nn.Module, state: Mapping[str, Tensor], *, label: str) -> None:
-    """Load weights into a network. Every tensor must be there in its shape, and no others.
+    """Load weights into a network; requires all of its tensors in their shapes, and no others.
 
-    ``module.`` before the names, which parallel training leaves, is taken off.
+    The prefix ``module.`` of names, left by parallel training, is removed.
 
     Raises:
-        ModelError: Anything does not fit; the message names the first tensors.
+        ModelError: A tensor does not fit; the message names the first of these.
     """
     state = {key.removeprefix("module."): tensor for key, tensor in state.items()}
     if any(key.endswith("weight_orig") for key in state):
@@ -414,7 +414,7 @@ def load_strictly(network: nn.Module, state: Mapping[str, Tensor], *, label: str
 
 
 class PublishedNetworks(NamedTuple):
-    """The networks that the animator runs, as they were trained."""
+    """The networks that the animator runs, in the published form."""
 
     appearance: AppearanceExtractor
     motion: MotionExtractor
@@ -431,7 +431,7 @@ class PublishedNetworks(NamedTuple):
             folder: See ``folder.require_checkpoints``.
 
         Raises:
-            ModelError: A file is missing, damaged, or another network's.
+            ModelError: A file is missing, damaged, or of another network.
         """
         require_checkpoints(folder)
         networks = (AppearanceExtractor(), MotionExtractor(), WarpingNetwork(), SpadeGenerator())
@@ -443,7 +443,7 @@ class PublishedNetworks(NamedTuple):
         perceptrons = stitching_perceptron(), lip_perceptron()
         for perceptron, name in zip(perceptrons, ("retarget_shoulder", "retarget_mouth"), strict=True):
             if not isinstance(states.get(name), dict):
-                raise ModelError(f"{path}: holds no {name}")
+                raise ModelError(f"{path}: contains no {name}")
             load_strictly(perceptron, states[name], label=f"{path}, {name}")
         for network in (*networks, *perceptrons):
             network.eval().requires_grad_(False)

@@ -1,11 +1,11 @@
 """The operations between W's convolutions as Triton kernels; ``TorchWarpOps`` is their reference.
 
-A voxel's position along an axis of n is -1 + 2 i / (n - 1), and a position p samples at ((p + 1) n - 1) / 2, linearly
+Voxel i of n along an axis has the position -1 + 2 i / (n - 1); a position p samples at ((p + 1) n - 1) / 2, linearly
 between the eight voxels around it, zero outside: ``F.grid_sample`` with ``align_corners=False``.
 """
 
-# Triton compiles its kernels from their text; their parameters are pointers and constants that mypy cannot name.
-# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, type-arg, misc"
+# Triton compiles kernels from their source; their parameters are pointers and constants that mypy cannot type. mypy:
+# disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, type-arg, misc"
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def candidates_kernel(
     depth: tl.constexpr, height: tl.constexpr, width: tl.constexpr,
     keypoints: tl.constexpr, made: tl.constexpr, voxels: tl.constexpr,
 ):  # fmt: skip
-    """One motion of a run of voxels; the last program of the axis clears the padding."""
+    """Compute one motion for a run of voxels; the last program of the axis zeroes the padding."""
     count = depth * height * width
     batch = tl.program_id(2)
     motion = tl.program_id(1)
@@ -111,7 +111,7 @@ def bend_kernel(
     depth: tl.constexpr, height: tl.constexpr, width: tl.constexpr,
     keypoints: tl.constexpr, columns: tl.constexpr, channels: tl.constexpr, voxels: tl.constexpr,
 ):  # fmt: skip
-    """A run of voxels within one row."""
+    """Process a run of voxels within one row."""
     motions: tl.constexpr = keypoints + 1
     count = depth * height * width
     runs = tl.cdiv(width, voxels)
@@ -154,7 +154,7 @@ def bend_kernel(
 
 
 _VOXELS = 64
-"""Voxels of a program; a row of the volume is 64."""
+"""Voxels per program; a row of the volume has 64."""
 
 
 class TritonWarpOps(TorchWarpOps):

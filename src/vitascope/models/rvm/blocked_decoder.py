@@ -1,11 +1,11 @@
-"""RVM's recurrent decoder on the CPU, as ONNX Runtime computes it fastest.
+"""Lays out RVM's recurrent decoder in the form that ONNX Runtime computes fastest on the CPU.
 
-ONNX Runtime convolves in blocks of 8 or 16 channels, and turns a tensor into blocks and back wherever an operator
-between two convolutions does not know them. The official decoder has such operators at its largest sizes: a crop after
-each enlargement; a concatenation of 32 channels with the picture's 3; one of 8 channels with the 16 of the last
-convolution. There the same numbers are computed in another order of sums: a convolution of a concatenation is a sum of
-convolutions. A crop, needed where a side is odd, becomes a convolution that picks the first of two rows or columns.
-And states are as large as what they are joined to from the first frame on, so that nothing is stretched.
+ONNX Runtime convolves in blocks of 8 or 16 channels, and converts a tensor to blocks and back wherever an operator
+between two convolutions does not support them. The official decoder has such operators at its largest sizes: a crop
+after each enlargement; a concatenation of 32 channels with the picture's 3; and one of 8 channels with the 16 of the
+last convolution. Here the same values are computed with another order of sums: a convolution of a concatenation becomes
+a sum of convolutions. A crop, needed where a side is odd, becomes a convolution that picks the first of two rows or
+columns. States have the size of the features beside them from the first frame on, so that nothing is stretched.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ _PICTURE: Final = "small_rgb"
 _PICTURE_CHANNELS: Final = 3
 _STATES: Final = ("r1i", "r2i", "r3i", "r4i")
 Crops = tuple[tuple[bool, bool], ...]
-"""Where an enlargement makes a row and a column too many: of the picture, its half, its quarter and its eighth."""
+"""Whether an enlargement makes a row, and a column, too many: for the picture, its half, its quarter and its eighth."""
 NO_CROPS: Final[Crops] = 4 * ((False, False),)
-"""What pictures need whose sides are multiples of 16."""
+"""Crops of pictures whose sides are multiples of 16."""
 
 
 def crops_of(size: Sequence[int]) -> Crops:
-    """The crops that a picture of (height, width) needs: a side that was halved and rounded up comes back longer."""
+    """The crops for a picture of (height, width): a side that was halved and rounded up comes back longer."""
     levels = [size, *state_sizes(size)[:-1]]
     return tuple((height % 2 == 1, width % 2 == 1) for height, width in levels)
 
 
 class BlockedDecoder:
-    """An engine of the decoder, laid out for blocks: one layout for each kind of sides, opened where it is needed.
+    """An engine for the decoder in blocks; it opens one layout for each set of crops, when first needed.
 
     Args:
-        decoder: As ``cut_official_graph`` gives it.
+        decoder: From ``cut_official_graph``.
         state_channels: Channels of r1 to r4.
         threads: Threads inside one operator; 0 uses every core.
 
@@ -93,12 +93,12 @@ class BlockedDecoder:
 
 
 def blocked_layout(decoder: bytes, state_channels: Sequence[int], crops: Crops) -> bytes:
-    """The decoder for pictures that need these crops; it gives the same within rounding.
+    """Lay out the decoder for pictures with these crops; results are the same within rounding.
 
     Args:
-        decoder: As ``cut_official_graph`` gives it.
+        decoder: From ``cut_official_graph``.
         state_channels: Channels of r1 to r4.
-        crops: As ``crops_of`` gives them.
+        crops: From ``crops_of``.
 
     Returns:
         A serialised ONNX network that no longer reads the padded picture.
@@ -107,7 +107,7 @@ def blocked_layout(decoder: bytes, state_channels: Sequence[int], crops: Crops) 
     layout = _Layout(model.graph, state_channels, crops)
     nodes = [changed for node in model.graph.node for changed in layout.changed(node)]
     outputs = {tensor.name for tensor in model.graph.output}
-    while True:  # the inputs of the crops are not read any more
+    while True:  # the inputs of the crops are no longer read
         read = outputs | {name for node in nodes for name in node.input}
         kept = [node for node in nodes if read.intersection(node.output)]
         if len(kept) == len(nodes):
@@ -132,15 +132,15 @@ class _Layout:
         self.weights = {tensor.name: tensor for tensor in graph.initializer}
         self._producer = {name: node for node in graph.node for name in node.output}
         self._same: dict[str, str] = {}
-        """Tensors that are others, unchanged."""
-        # A level's result is as many channels again beside its state, and is enlarged to the level above.
+        """Tensors that equal others, by name."""
+        # A level's result is joined to its state, of as many channels, and enlarged to the level above.
         self._grown = {
             f"r{level}o": (2 * count, crop)
             for level, (count, crop) in enumerate(zip(state_channels, crops, strict=True), start=1)
         }
 
     def changed(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
-        """The nodes that replace a node."""
+        """The nodes that replace one node."""
         for slot, name in enumerate(node.input):
             node.input[slot] = self._same.get(name, name)
         crops = node.op_type == "Slice" and self._made_by(node.input[0], "Resize") is not None
@@ -161,21 +161,21 @@ class _Layout:
         return node if node is not None and node.op_type == operator else None
 
     def _split_before(self, concat: onnx.NodeProto) -> str | None:
-        """The tensor whose parts, all of them in order, are joined again."""
+        """The tensor whose parts, all and in order, this joins again; None if there is none."""
         split = self._made_by(concat.input[0], "Split")
         return split.input[0] if split is not None and list(split.output) == list(concat.input) else None
 
     def _enlarged(self, resize: onnx.NodeProto) -> list[onnx.NodeProto]:
         """The enlargement in blocks, cropped where the level above is shorter.
 
-        It stands behind a convolution that changes nothing, because those read and give blocks.
+        An identity convolution in front of it converts to blocks.
         """
         joined = self._made_by(resize.input[0], "Concat")
         assert joined is not None  # a level's result, which ends with its state
         channels, crop = self._grown[joined.input[-1]]
         for attribute in resize.attribute:
             if attribute.name == "coordinate_transformation_mode" and attribute.s == b"pytorch_half_pixel":
-                attribute.s = b"half_pixel"  # the same but for results of one sample, which none is
+                attribute.s = b"half_pixel"  # differs only for results of one sample, which do not occur
         small, enlarged = resize.input[0], resize.output[0]
         resize.input[0] = f"{small}_blocks"
         made = [self._picked(small, resize.input[0], channels, (1, 1)), resize]
@@ -194,7 +194,7 @@ class _Layout:
         )
 
     def _convolved(self, convolution: onnx.NodeProto, joined: onnx.NodeProto) -> list[onnx.NodeProto]:
-        """A convolution of large parts and small ones: each for itself, and their sum."""
+        """Split a convolution of large and small parts into one each, and add the results."""
         parts = [self._same.get(name, name) for name in joined.input]
         kernel = numpy_helper.to_array(self.weights[convolution.input[1]])
         if len(parts) == 2 and self._made_by(parts[0], "Resize") and self._is_picture(parts[1]):
@@ -205,7 +205,7 @@ class _Layout:
         if len(parts) == 3 and self._made_by(parts[2], "Relu"):
             # Moments of the guided filter, then the last convolution's channels.
             relu = self._made_by(parts[2], "Relu")
-            assert relu is not None  # just found
+            assert relu is not None  # the caller found it
             before = self._made_by(relu.input[0], "Conv")
             if before is not None:
                 at = kernel.shape[1] - numpy_helper.to_array(self.weights[before.input[1]]).shape[0]

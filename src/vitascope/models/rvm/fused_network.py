@@ -1,10 +1,10 @@
 """RobustVideoMatting on our own fused kernels, the default on a GPU.
 
-It gives what ``RvmNetwork`` gives from the same file, gain and offset at the network's size: convolutions of all frames
-of a call are batched, the parts are fused (``triton_kernels``), and one CUDA graph holds a whole call.
+It returns the same as ``RvmNetwork`` for the same file, gain and offset at the network's size: convolutions of all
+frames of a call are batched, other operations are fused (``triton_kernels``), and one CUDA graph holds a whole call.
 
-The first call of a size compiles its kernels with Triton, in seconds, and keeps them. From then on neither Triton, nor
-PyTorch, nor the ONNX file is read: a process begins with machine code, weights and a list of launches.
+The first call of a size compiles its kernels with Triton, in seconds, and stores them. From then on, neither Triton,
+PyTorch nor the ONNX file is loaded: a process starts from machine code, weights and a list of launches.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ FusedPrecision = Literal["fp16", "mixed"]
 
 _STATES: Final = ("r1", "r2", "r3", "r4")
 _OLDEST_CAPABILITY: Final = 80
-"""Triton multiplies without tensor cores on older GPUs."""
+"""On older GPUs, Triton multiplies without tensor cores."""
 _BYTES_PER_SAMPLE: Final = 131
-"""Memory that a plan works in, in bytes for each sample of its pictures: MobileNetV3's with eight frames, of any size.
-With 16 it is 130, with four 134 and with one 153; ResNet50 takes 153 to 190."""
+"""Working memory of a plan, in bytes per sample of its pictures: for MobileNetV3 with eight frames of any size. With 16
+it is 130, with four 134 and with one 153; ResNet50 takes 153 to 190."""
 _MEMORY_SHARE: Final = 1 / 8
-"""Share for the memory of plans, of the GPU memory that this process may use."""
+"""Maximum memory of plans, as a share of the GPU memory that this process may use."""
 _CODE: Final = ("structure.py", "triton_kernels.py", "triton_ops.py", "weights.py")
 
 
@@ -44,18 +44,18 @@ class RvmFusedNetwork:
         path: An official ``rvm_*.onnx`` or ``rvm_*.pth``, already verified.
         name: Its name in reports.
         device_id: The GPU.
-        precision: ``fp16``: products in FP16, sums, recurrent states and gates in FP32, results in FP16. ``mixed``: as
-            ``fp16``, with the guided filter's coefficients computed and given in FP32.
+        precision: ``fp16``: products in FP16, sums, recurrent states and gates in FP32, results in FP16. ``mixed``:
+            like ``fp16``, with the guided filter's coefficients computed and returned in FP32.
         downsample_ratio: Size of the network's picture relative to the region; None chooses it for full bodies.
-        longest_side: Bound on the network picture's longest side; sets the ratio when that is None.
-        most_frames: Frames in one batch; longer calls are cut. Memory grows with it, so batches of large pictures are
-            shorter where a plan would take more than about an eighth of the GPU memory that the process may use.
-        most_plans: The most combinations of frames, eyes and sizes that are kept ready.
-        cache_dir: Where compiled calls are kept; None compiles them in each process.
-        on_note: Called with one line when something that was kept does not fit.
+        longest_side: Longest side of the network's picture; sets the ratio when that is None.
+        most_frames: Maximum frames in one batch; longer calls are split. Batches of large pictures are shorter if a
+            plan would take more than about an eighth of the GPU memory that the process may use.
+        most_plans: Maximum number of combinations of frames, eyes and sizes that are kept ready.
+        cache_dir: Folder for compiled calls; None compiles them in each process.
+        on_note: Called with one line when a stored file does not fit.
 
     Raises:
-        EngineError: The GPU is not there, or too old.
+        EngineError: The GPU is missing, or too old.
         MissingDependencyError: CuPy or Triton is not installed.
     """
 
@@ -95,22 +95,22 @@ class RvmFusedNetwork:
         if self._engine.capability < _OLDEST_CAPABILITY:
             raise EngineError(
                 f"{name}: the fused kernels need compute capability {_OLDEST_CAPABILITY / 10:.1f}, "
-                f"{self._engine.gpu_name} has {self._engine.capability / 10:.1f}; take --backend torch"
+                f"{self._engine.gpu_name} has {self._engine.capability / 10:.1f}; use --backend torch"
             )
 
     @property
     def engine_name(self) -> str:
-        """The compiler of its kernels, the GPU, and the arithmetic."""
+        """The compiler of the kernels, the GPU, and the precision."""
         return f"triton {self._triton} ({self._engine.gpu_name}, CUDA graphs), {self._precision}"
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes about kept files that did not fit, one line each."""
+        """Notes about stored files that did not fit, one line each."""
         return tuple(self._engine.notes)
 
     @property
     def plan_count(self) -> int:
-        """Numbers of frames, eyes and sizes that are ready to run."""
+        """Number of combinations of frames, eyes and sizes that are ready to run."""
         return self._engine.plan_count
 
     def input_for(self, region_size: tuple[int, int]) -> NetworkInput:
@@ -118,7 +118,7 @@ class RvmFusedNetwork:
         return self._input.input_for(region_size, dtype="float16")
 
     def new_state(self) -> RvmState:
-        """A stream that has seen nothing."""
+        """The state of a new stream."""
         return RvmState(on_gpu=True)
 
     def infer(self, images: FloatArray, state: NetworkState) -> list[MatteEstimate]:
@@ -129,11 +129,11 @@ class RvmFusedNetwork:
 
         Args:
             images: [T, E, 3, h, w], RGB 0..1, float16; CuPy on the network's GPU, or NumPy.
-            state: This stream's; changed in place.
+            state: This stream's; modified in place.
 
         Returns:
-            T estimates in the memory that the pictures are in. Their arrays are slices of one allocation per batch,
-            which lives as long as any of them. CuPy: float16 for ``fp16``, else float32. NumPy: float32.
+            T estimates in the memory of the pictures. Their arrays are slices of one allocation per batch, which lives
+            as long as any of them. CuPy: float16 for ``fp16``, else float32. NumPy: float32.
 
         Raises:
             ModelError: The pictures or the state are not this network's.
@@ -159,7 +159,7 @@ class RvmFusedNetwork:
                 features = [results[level].transpose(0, 3, 1, 2) for level in _STATES]
                 estimates += _estimates(results, eyes=part.shape[1], on_gpu=on_gpu)
                 first += count
-        # Only now: a call that failed leaves the stream where it was.
+        # Only now, so that a failed call leaves the state unchanged.
         state.tensors = features
         return estimates
 
@@ -168,14 +168,14 @@ class RvmFusedNetwork:
         self._engine.close()
 
     def _batch_frames(self, pictures: Any) -> int:
-        """Most frames of these pictures [T, E, 3, h, w] in one batch."""
+        """Maximum frames of these pictures [T, E, 3, h, w] in one batch."""
         allowed = import_cupy().get_default_memory_pool().get_limit() or self._engine.gpu_bytes
         eyes, _, height, width = pictures.shape[1:]
         fitting = int(_MEMORY_SHARE * allowed) // (_BYTES_PER_SAMPLE * eyes * height * width)
         return int(min(max(fitting, 1), self._most_frames))
 
     def _run(self, pictures: Any, features: Sequence[Any] | None) -> dict[str, Any]:
-        """Frames of one plan; the features are [E, C, h, w], or None before the first frame."""
+        """Run the frames of one plan; the features are [E, C, h, w], or None before the first frame."""
         cupy = import_cupy()
         steps, eyes, _, *size = pictures.shape
         sizes = (steps, eyes, *size)
@@ -194,7 +194,7 @@ class RvmFusedNetwork:
         return self._engine.run(sizes, {"pictures": pictures.reshape(-1, 3, *size), **inputs})
 
     def _record(self, sizes: Sequence[int]) -> Recorded:
-        # Imported here: a run that finds its plan on disk needs neither Triton nor onnx.
+        # Imported here, as a run that finds its plan on disk needs neither Triton nor onnx.
         from vitascope.models.rvm.triton_ops import record_network
         from vitascope.models.rvm.weights import load_rvm_weights
 
@@ -210,7 +210,7 @@ class RvmFusedNetwork:
 
 
 def _estimates(results: dict[str, Any], *, eyes: int, on_gpu: bool) -> list[MatteEstimate]:
-    """One estimate a frame, of gain and offset [T * E, 1, h, w]."""
+    """Split gain and offset [T * E, 1, h, w] into one estimate per frame."""
     gain, offset = (results[name].reshape(-1, eyes, *results[name].shape[1:]) for name in ("gain", "offset"))
     if not on_gpu:
         gain, offset = (planes.get().astype(np.float32) for planes in (gain, offset))
@@ -218,7 +218,7 @@ def _estimates(results: dict[str, Any], *, eyes: int, on_gpu: bool) -> list[Matt
 
 
 def _fingerprint(path: Path) -> str:
-    """The checkpoint, and the code that records plans of it."""
+    """Fingerprint of the checkpoint, and of the code that records its plans."""
     digest = hashlib.sha256()
     here = Path(__file__).parent
     for file in (path, *(here / name for name in _CODE), Path(launch_plan.__file__)):

@@ -1,14 +1,14 @@
 """RobustVideoMatting (Lin et al., WACV 2022) from the authors' ONNX file, on any engine that runs ONNX networks.
 
-``cut_official_graph`` cuts the file, on the user's machine and in memory, into an encoder and a recurrent decoder
-that never see the full picture. Their last multiply-add belongs to ``guided.py``, and is the authors' arithmetic. The
-shrinking belongs to ``preprocess`` and is not: the authors read single samples (bilinear, no antialiasing), which
-flickers on fine texture at the ratios of 4K and 8K; the kernel averages. Given the same small picture, gain and
-offset are the official graph's within rounding.
+``cut_official_graph`` cuts the file, on the user's machine and in memory, into an encoder and a recurrent decoder that
+never see the full picture. The last multiply-add is done by ``guided.py``, with the authors' arithmetic. The shrinking
+is done by ``preprocess``, and differs: the authors interpolate without antialiasing, which flickers on fine texture at
+the ratios of 4K and 8K; the kernel averages. Given the same small picture, gain and offset equal the official graph's
+within rounding.
 
 The weights are GPL-3.0 and are fetched, never shipped.
 
-Cutting the authors' RobustVideoMatting file where its full-resolution work begins, in memory.
+The authors' file is cut where its full-resolution work begins.
 
 ::
 
@@ -61,15 +61,15 @@ STATES_OUT: Final = ("r1o", "r2o", "r3o", "r4o")
 def cut_official_graph(path: Path) -> tuple[bytes, bytes]:
     """Cut an official RVM file into encoder and decoder.
 
-    The cut points are found by what they are: the small picture is what the resize of ``src`` gives, gain and offset
-    are what the last two resizes before ``pha`` take, and the encoder is whatever depends on no recurrent state.
+    The cut points are found by structure: the small picture is the output of the resize of ``src``, gain and offset are
+    the inputs of the last two resizes before ``pha``, and the encoder is everything that depends on no recurrent state.
 
     Returns:
         Two serialised ONNX networks. Encoder: ``small_rgb`` [N, 3, h, w] to features. Decoder: features, ``small_rgb``
         and ``r1i``..``r4i`` to ``gain``, ``offset`` [N, 4, h, w] and ``r1o``..``r4o``.
 
     Raises:
-        ModelError: The cut points are not there: this is another network.
+        ModelError: The cut points are missing: this is another network.
     """
     try:
         model = onnx.load(path)
@@ -89,7 +89,7 @@ def cut_official_graph(path: Path) -> tuple[bytes, bytes]:
     for node in needed:
         if recurrent.intersection(node.input):
             recurrent.update(node.output)
-    # Constants and shapes are recomputed rather than handed over: they have no batch axis to cut frames from.
+    # Constants and shapes are recomputed instead of passed on: they have no batch axis to split into frames.
     weights = {tensor.name for tensor in graph.initializer}
     light: set[str] = set()
     for node in needed:
@@ -109,7 +109,7 @@ def state_channels(decoder: bytes) -> tuple[int, ...]:
     """Channels of the decoder's four recurrent states, r1 to r4.
 
     Each state is stretched to the size of the features beside it, joined to them, and read by a convolution: half of
-    what that one takes is state.
+    that convolution's input channels are state.
     """
     graph = onnx.load_from_string(decoder).graph
     reader = {name: node for node in graph.node for name in node.input}
@@ -128,13 +128,13 @@ def state_channels(decoder: bytes) -> tuple[int, ...]:
 def engine_profiles(
     encoder: bytes, decoder: bytes, pictures: ShapeRange, *, most_eyes: int
 ) -> tuple[dict[str, ShapeRange], dict[str, ShapeRange]]:
-    """Sizes of every input of encoder and decoder, for engines that are built for ranges of sizes.
+    """Sizes of all inputs of encoder and decoder, for engines that are built for ranges of sizes.
 
     Args:
-        encoder: As ``cut_official_graph`` gives it.
+        encoder: From ``cut_official_graph``.
         decoder: Likewise.
-        pictures: Sizes [T * E, 3, h, w] that the encoder shall take.
-        most_eyes: Pictures of one time step, which is what the decoder takes at once; at least 1.
+        pictures: Sizes [T * E, 3, h, w] for the encoder.
+        most_eyes: Maximum pictures of one time step, which the decoder takes at once; at least 1.
 
     Returns:
         Profiles of the encoder's inputs, and of the decoder's.
@@ -171,10 +171,10 @@ def _feature_shapes(encoder: bytes, picture_shape: Sequence[int]) -> dict[str, t
 
 
 def _name_cut_points(graph: onnx.GraphProto) -> None:
-    """Give the small picture, gain and offset names instead of the exporter's numbers.
+    """Name the small picture, gain and offset, which the exporter only numbered.
 
     Raises:
-        LookupError: The graph is not built like this.
+        LookupError: The graph has another structure.
     """
     producer = {name: node for node in graph.node for name in node.output}
 
@@ -202,8 +202,9 @@ def _align_decoder_channels(graph: onnx.GraphProto) -> None:
     """Give the decoder's pictures a fourth, zero channel, and its weights a zero column for it.
 
     The decoder concatenates a 3-channel picture to its features, which makes channel counts of 35, 59, 107 and 171;
-    ONNX Runtime's blocked convolution wants multiples of 4 and takes a slower path otherwise. On two AVX-512 cores
-    at 480x270 this took the network from about 71 to 65 ms when it was written (no row is kept); the sum gains a zero.
+    ONNX Runtime's blocked convolution needs multiples of 4, and takes a slower path otherwise. On two AVX-512 cores at
+    480x270, this reduced the network's time from about 71 to 65 ms when it was written (no row is kept); sums only gain
+    a zero.
     """
     weights = {tensor.name: tensor for tensor in graph.initializer}
     padded = f"{SMALL_RGB}_padded"
@@ -241,11 +242,12 @@ class RvmNetwork:
         path: An official ``rvm_*_fp32.onnx``, already verified.
         name: Its name in reports.
         downsample_ratio: Size of the network's picture relative to the region; None chooses it for full bodies.
-        longest_side: Bound on the network picture's longest side; sets the ratio when that is None.
+        longest_side: Longest side of the network's picture; sets the ratio when that is None.
         threads: CPU threads of ONNX Runtime when no ``open_engines`` is given; 0 uses every core.
         open_engines: Opens the engines; ONNX Runtime on the CPU when omitted.
-        int8_decoder: Takes the decoder's place: the same one, quantised.
-        near_people: On the CPU, compute the large levels of streams that let it near people alone, see ``NearPeople``.
+        int8_decoder: The quantised decoder, which replaces the decoder.
+        near_people: On the CPU, compute the large levels only near people, for streams that allow it; see
+            ``NearPeople``.
 
     Raises:
         ModelError: The file is not an official RVM network.
@@ -278,7 +280,7 @@ class RvmNetwork:
         self._precision = "" if int8_decoder is None else ", decoder in INT8"
         self._on_gpu = self._encoder.spec.device == "cuda"
         self._near: NearPeople | None = None
-        """Opened for the first stream that lets it."""
+        """Opened for the first stream that allows it."""
         self._open_near: Callable[[], NearPeople] | None = None
         if near_people and int8_decoder is None and not self._on_gpu:
             cut = partial(cut_parts, encoder, decoder, self._channels)
@@ -298,11 +300,11 @@ class RvmNetwork:
         return (*engine_notes(self._encoder), *engine_notes(self._decoder))
 
     def input_for(self, region_size: tuple[int, int]) -> NetworkInput:
-        """RGB 0..1, NCHW; mean and std are applied inside the network. Sizes floor, as the official graph's do."""
+        """RGB 0..1, NCHW; mean and std are applied inside the network. Sizes are rounded down, like the authors'."""
         return self._input.input_for(region_size)
 
     def new_state(self) -> RvmState:
-        """A stream that has seen nothing."""
+        """The state of a new stream."""
         return RvmState(on_gpu=self._on_gpu)
 
     def infer(self, images: FloatArray, state: NetworkState) -> list[MatteEstimate]:
@@ -310,11 +312,11 @@ class RvmNetwork:
 
         Args:
             images: float32 [T, E, 3, h, w], RGB 0..1, C-contiguous; CuPy on a GPU engine.
-            state: This stream's; changed in place.
+            state: This stream's; modified in place.
 
         Raises:
             ModelError: The pictures or the state are not this network's.
-            EngineError: The engine failed, or the pictures lie on another device.
+            EngineError: The engine failed, or the pictures are on another device.
         """
         if not isinstance(state, RvmState) or images.ndim != 5 or images.shape[2] != 3:
             raise ModelError(f"rvm: takes float32 [T, E, 3, h, w] and its own state, got {images.shape}")
@@ -324,11 +326,11 @@ class RvmNetwork:
             raise ModelError(f"rvm: got {eyes} eyes and a state of {len(tensors[0])}; reset it first")
         if self._open_near is not None and state.follows_people:
             return self._infer_near(images, state, tensors)
-        # Memory grows with a call, and large pictures gain no speed by it on a CPU.
+        # Memory grows with the frames of a call, and on a CPU large pictures gain no speed from it.
         is_large = not self._on_gpu and eyes * images.shape[3] * images.shape[4] > _SAMPLES_AT_ONCE
         parts = [slice(eye, eye + 1) for eye in range(eyes)] if is_large else [slice(None)]
         answers = [self._infer_eyes(images[:, part], [tensor[part] for tensor in tensors]) for part in parts]
-        # Only now: a call that failed leaves the stream where it was.
+        # Only now, so that a failed call leaves the state unchanged.
         if len(parts) > 1:
             tensors = [np.concatenate(level) for level in zip(*(after for _, after in answers), strict=True)]
         else:
@@ -339,14 +341,14 @@ class RvmNetwork:
     def _infer_eyes(
         self, images: FloatArray, tensors: Sequence[FloatArray]
     ) -> tuple[list[MatteEstimate], list[FloatArray]]:
-        """``infer`` from these features on; the mattes, and the features that follow."""
+        """Infer from these features; returns the mattes and the next features."""
         steps, eyes = images.shape[:2]
         estimates = []
         at_once = steps
         if not self._on_gpu:
             at_once = max(_SAMPLES_AT_ONCE // (eyes * images.shape[3] * images.shape[4]), 1)
         for first in range(0, steps, at_once):
-            leave_if_halted()  # a window of frames takes a CPU minutes
+            leave_if_halted()  # a window of frames can take minutes on a CPU
             pictures = images[first : first + at_once].reshape(-1, *images.shape[2:])
             features = self._encoder.run({SMALL_RGB: pictures}, self._feature_names)
             self.encoder_calls += 1
@@ -358,21 +360,21 @@ class RvmNetwork:
                 result = self._decoder.run(inputs)
                 tensors = [result[name] for name in STATES_OUT]
                 estimates.append(MatteEstimate(gain=result[GAIN], offset=result[OFFSET]))
-            del features, inputs, result  # before the next call's are made
+            del features, inputs, result  # freed before the next call's are made
         return estimates, list(tensors)
 
     def _infer_near(
         self, images: FloatArray, state: RvmState, tensors: list[FloatArray]
     ) -> list[MatteEstimate]:
-        """The next frames, of which the large levels are computed near people alone."""
+        """Infer the next frames, with the large levels computed only near people."""
         if self._near is None:
-            assert self._open_near is not None  # asked before
+            assert self._open_near is not None  # the caller checks
             self._near = self._open_near()
         known = state.people
         if known is None or known.gain.shape != (images.shape[1], 1, *images.shape[3:]):
             known = self._near.begin(int(images.shape[1]), (int(images.shape[3]), int(images.shape[4])))
         if len(images) > 1 or state.tensors is None:
-            # Copies: a call that fails leaves the stream where it was, as a step does by itself.
+            # Copies, so that a failed call leaves the state unchanged, as a single step does anyway.
             known = known.copy()
             tensors = [*(tensor.copy() for tensor in tensors[:3]), tensors[3]]
         estimates = []
@@ -390,7 +392,7 @@ class RvmNetwork:
                 engine.close()
 
     def _blank(self, eyes: int, size: tuple[int, ...]) -> list[FloatArray]:
-        """States before the first frame, in full size: engines that are built or captured for sizes know one less."""
+        """States before the first frame, in full size, so that engines built or captured for sizes need one less."""
         arrays: Any = array_module(on_gpu=self._on_gpu)
         return [
             arrays.zeros((eyes, channels, *level), np.float32)
@@ -402,7 +404,7 @@ _SAMPLES_AT_ONCE = 4 * 512 * 288  # on the CPU: four frames of 16:9
 
 
 def _on_cpu(threads: int, channels: Sequence[int] | None) -> RvmEngines:
-    """ONNX Runtime; with the channels of the states the decoder is laid out anew, without them it stays as it is."""
+    """Open ONNX Runtime; given the channels of the states, with the decoder in blocks, see ``BlockedDecoder``."""
 
     def open_engines(encoder: bytes, decoder: bytes) -> tuple[Engine, Engine]:
         if channels is None:
@@ -412,7 +414,7 @@ def _on_cpu(threads: int, channels: Sequence[int] | None) -> RvmEngines:
     return open_engines
 
 
-# Sizes that TensorRT builds for; it refuses others. The usual one is a 16:9 picture, the largest a square eye of VR.
+# Sizes that TensorRT builds for; it refuses others. The usual one is a 16:9 picture, the largest a square VR eye.
 _SMALLEST_SIDE, _USUAL_SIZE, _LARGEST_SIDE = 16, (288, 512), 1024
 
 
@@ -423,13 +425,13 @@ def rvm_candidates(
     most_frames: int,
     most_eyes: int = 2,
 ) -> list[Candidate[MattingNetwork]]:
-    """Ways to run the network, called ``tensorrt``, ``onnxruntime`` and, last and always there, ``processor``.
+    """Candidates for running the network: ``tensorrt``, ``onnxruntime`` and, last and always available, ``processor``.
 
     Args:
-        open_network: Opens the network on the engines it is given, or on the CPU for None.
-        options: The wishes for the GPU.
-        most_frames: Most frames of one call.
-        most_eyes: Most pictures of one frame.
+        open_network: Opens the network on given engines, or on the CPU for None.
+        options: Settings for the GPU.
+        most_frames: Maximum frames of one call.
+        most_eyes: Maximum pictures of one frame.
     """
     height, width = _USUAL_SIZE
     usual = most_frames * most_eyes

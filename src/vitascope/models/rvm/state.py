@@ -1,4 +1,4 @@
-"""RobustVideoMatting's state of a stream, and the sizes of its calls: pictures, states, frames per call."""
+"""RobustVideoMatting's state of a stream, and the sizes of its pictures, states and calls."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _DEEPEST_STRIDE: Final = 1 << LEVELS
 
 
 def body_downsample_ratio(size: tuple[int, int]) -> float:
-    """The authors' ratio for full bodies (README of RobustVideoMatting), continued between and beyond its rows.
+    """The authors' ratio for full bodies (README of RobustVideoMatting), interpolated and extrapolated.
 
-    Up to 512 samples nothing is shrunk; 1280 gives 0.6 in their table and 0.4 at 1920, 0.2 at 3840: a network picture
-    of 768 samples on the longest side.
+    Pictures up to 512 samples are not shrunk. Their table has 0.6 at 1280 samples, 0.4 at 1920 and 0.2 at 3840: 768
+    samples on the longest side.
 
     Args:
         size: (height, width) of one eye, upright.
@@ -50,7 +50,7 @@ class RvmInput:
     downsample_ratio: float | None = None
     """Size of the network's picture relative to the region; None chooses it for full bodies."""
     longest_side: int | None = None
-    """Bound on the network picture's longest side; sets the ratio when that is None."""
+    """Longest side of the network's picture; sets the ratio when that is None."""
 
     def ratio_for(self, region_size: tuple[int, int]) -> float:
         """The downsample ratio in effect for a region of (height, width)."""
@@ -63,18 +63,18 @@ class RvmInput:
     def input_for(
         self, region_size: tuple[int, int], *, dtype: Literal["float32", "float16"] = "float32"
     ) -> NetworkInput:
-        """RGB 0..1, NCHW; mean and std are applied inside the network. Sizes floor, as the official graph's do."""
+        """RGB 0..1, NCHW; mean and std are applied inside the network. Sizes are rounded down, like the authors'."""
         ratio = self.ratio_for(region_size)
         height, width = (max(int(length * ratio), _DEEPEST_STRIDE) for length in region_size)
         return NetworkInput((height, width), "NCHW", dtype=dtype)
 
 
 def frame_chunks(frames: int, most: int) -> list[int]:
-    """Cut a number of frames into powers of two, so that few numbers of frames need a plan: 13 is 8, 4 and 1.
+    """Split a number of frames into powers of two, so that few plans are needed: 13 into 8, 4 and 1.
 
     Args:
         frames: At least 1.
-        most: Bound on each part; the largest power of two in it is the largest part.
+        most: Maximum of each part, rounded down to a power of two.
     """
     largest = 1 << (most.bit_length() - 1)
     parts = [largest] * (frames // largest)
@@ -84,38 +84,38 @@ def frame_chunks(frames: int, most: int) -> list[int]:
 
 @dataclass(slots=True, eq=False)
 class FollowedPeople:
-    """What is kept of a stream from frame to frame, beside its memory, where people alone are computed at full size."""
+    """Data of a stream kept between frames, besides its memory, where only people are computed at full size."""
 
     half: FloatArray
     """Features at half the picture's size, float32 [E, C, h, w]."""
     quarter: FloatArray
-    """Those at a quarter."""
+    """Features at a quarter of it, likewise."""
     gain: FloatArray
-    """The last answer's, float32 [E, 1, h, w]."""
+    """Gain of the last result, float32 [E, 1, h, w]."""
     offset: FloatArray
     """Likewise."""
     tiles: FloatArray
-    """float32 [E, 3, rows, columns]: means of the picture when each tile was last computed."""
+    """float32 [E, 3, rows, columns]: the picture's mean when each tile was last computed."""
     people: npt.NDArray[np.bool_]
     """Tiles [rows, columns] in which either eye sees somebody."""
     frames: int = 0
-    """Seen so far in this shot."""
+    """Number of frames so far in this shot."""
 
     def copy(self) -> FollowedPeople:
-        """The same, apart."""
+        """An independent copy."""
         half, quarter, gain, offset, tiles = (
             array.copy() for array in (self.half, self.quarter, self.gain, self.offset, self.tiles)
         )
         return FollowedPeople(half, quarter, gain, offset, tiles, self.people.copy(), self.frames)
 
     def arrays(self) -> list[FloatArray]:
-        """All of it as float32, which ``of_arrays`` takes."""
+        """All data as float32, for ``of_arrays``."""
         numbers = self.people.astype(np.float32), np.array([self.frames], np.float32)
         return [self.half, self.quarter, self.gain, self.offset, self.tiles, *numbers]
 
     @staticmethod
     def of_arrays(arrays: Sequence[FloatArray]) -> FollowedPeople:
-        """The same as what ``arrays`` was asked of, apart."""
+        """Restore the result of ``arrays``, as a copy."""
         half, quarter, gain, offset, tiles, people, frames = (np.array(array) for array in arrays)
         return FollowedPeople(half, quarter, gain, offset, tiles, people > 0, int(frames[0]))
 
@@ -128,19 +128,19 @@ class RvmState:
     def __init__(self, *, on_gpu: bool = False) -> None:
         self._on_gpu = on_gpu
         self.tensors: list[FloatArray] | None = None
-        """None before the first frame; CuPy arrays where the network computes on a GPU."""
+        """None before the first frame; CuPy arrays if the network computes on a GPU."""
         self.follows_people = False
-        """True if the network may compute what is near people alone, see ``follow_people``."""
+        """True if the network may compute only what is near people, see ``follow_people``."""
         self.people: FollowedPeople | None = None
-        """Where they are; None where that is not known."""
+        """Where people are; None if unknown."""
 
     def reset(self) -> None:
-        """Forget the past."""
+        """Reset to the state of a new stream."""
         self.tensors = self.people = None
         self.follows_people = False
 
     def follow_people(self) -> None:
-        """Let the network compute in the frames to come what is near people alone, where it can."""
+        """Allow the network to compute only what is near people in the next frames, if it can."""
         self.follows_people = True
 
     def window(self, parts: Sequence[Region]) -> RvmState:
@@ -148,7 +148,7 @@ class RvmState:
         state = RvmState(on_gpu=self._on_gpu)
         if self.tensors is not None:
             state.tensors = [
-                # NumPy leaves the arrays of a GPU to CuPy.
+                # np.concatenate passes arrays on a GPU to CuPy.
                 np.concatenate(
                     [tensor[eye : eye + 1, :, at.rows, at.columns] for eye, at in enumerate(places)]
                 )
@@ -160,7 +160,7 @@ class RvmState:
         """Replace the parts' features, see ``SpatialState``."""
         if self.tensors is None or not isinstance(state, RvmState) or state.tensors is None:
             raise ValueError("an empty state has no parts")
-        # Copies: the engine's arrays may be in use elsewhere.
+        # Copies, as the engine's arrays may be in use elsewhere.
         tensors = [tensor.copy() for tensor in self.tensors]
         for (tensor, places), own in zip(each_part(tensors, parts), state.tensors, strict=True):
             for eye, at in enumerate(places):
@@ -168,19 +168,19 @@ class RvmState:
         self.tensors, self.people = tensors, None
 
     def copy(self) -> RvmState:
-        """The features apart, see ``SpatialState``."""
+        """Copy the features, see ``SpatialState``."""
         state = RvmState(on_gpu=self._on_gpu)
         state.tensors = None if self.tensors is None else [tensor.copy() for tensor in self.tensors]
         return state
 
     def take(self, state: SpatialState | None, share: FloatArray) -> None:
-        """Replace features in part, see ``SpatialState``."""
+        """Blend in another state's features, see ``SpatialState``."""
         others: Sequence[Any] | None = [0.0] * LEVELS
         if state is not None:
             others = state.tensors if isinstance(state, RvmState) else None
         if self.tensors is None or others is None:
             raise ValueError("an empty state has no features")
-        # In a job on a GPU answers lie there, wherever features do; NumPy takes no CuPy array.
+        # In a run on a GPU, shares are there even if features are not; NumPy accepts no CuPy arrays.
         places = (import_cupy().asarray(share) if self._on_gpu else to_numpy(share))[:, None]
         tensors = []
         for own, other in zip(self.tensors, others, strict=True):
@@ -197,23 +197,23 @@ class RvmState:
             ]
 
     def mirror(self) -> None:
-        """Let the features' left and right change places, see ``SpatialState``."""
+        """Flip the features horizontally, see ``SpatialState``."""
         self.people = None
         if self.tensors is not None:
             arrays: Any = array_module(on_gpu=self._on_gpu)
             self.tensors = [arrays.ascontiguousarray(np.flip(tensor, -1)) for tensor in self.tensors]
 
     def arrays(self) -> list[FloatArray]:
-        """The features in the host's memory, and what is known of people, see ``SpatialState``."""
+        """Copy the features to the host, with what is known of people; see ``SpatialState``."""
         if self.tensors is None:
             return []
         if self.people is None:
             return [to_numpy(tensor) for tensor in self.tensors]
-        # Apart: what is near people alone is changed in place.
+        # Copied, as they are modified in place.
         return [np.array(array) for array in (*self.tensors, *self.people.arrays())]
 
     def restore(self, arrays: Sequence[FloatArray]) -> None:
-        """Go on from ``arrays``, see ``SpatialState``."""
+        """Continue from the result of ``arrays``, see ``SpatialState``."""
         make: Any = import_cupy().asarray if self._on_gpu else np.array
         self.tensors = [make(array) for array in arrays[:LEVELS]] or None
         people = arrays[LEVELS:]

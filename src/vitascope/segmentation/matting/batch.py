@@ -24,10 +24,10 @@ TILES_LONGEST_SIDE = 48
 
 
 class JoinedPictures:
-    """Pictures [T, E, ...] of consecutive frames, in the arrays that they came in: joining and taking copies nothing.
+    """Pictures [T, E, ...] of consecutive frames, in the arrays that they came in; joining and slicing copy nothing.
 
     Args:
-        parts: Arrays [t, E, ...] in the host's memory, or such pictures; t may be 0.
+        parts: Arrays [t, E, ...] in the host's memory, or ``JoinedPictures``; t may be 0.
     """
 
     __slots__ = ("_parts",)
@@ -56,7 +56,7 @@ class JoinedPictures:
         return sum(part.nbytes for part in self._parts)
 
     def __getitem__(self, which: int | slice) -> Any:
-        """A frame's pictures [E, ...], or those of some frames in a row."""
+        """Pictures of one frame, [E, ...], or of a range of frames."""
         if not isinstance(which, slice):
             return self[which : which + 1].together()[0]
         first, end, _ = which.indices(len(self))
@@ -69,7 +69,7 @@ class JoinedPictures:
         return JoinedPictures(taken or [self._parts[0][:0]])
 
     def together(self) -> npt.NDArray[Any]:
-        """All of them as an array; a view where they came in one."""
+        """All pictures as one array; a view if they came in one."""
         return self._parts[0] if len(self._parts) == 1 else np.concatenate(self._parts)
 
 
@@ -79,9 +79,9 @@ class Batch:
 
     frames: Sequence[Frame]
     images: Any
-    """[T, E, ...] as the network's ``input_for`` says, NumPy or CuPy; None if all mattes are known."""
+    """[T, E, ...] in the network's input format, NumPy or CuPy; None if all mattes are known."""
     starts_shot: Sequence[bool] = ()
-    """For each frame, True where nothing before it counts; empty until that is known."""
+    """For each frame, True if it starts a shot; empty until that is known."""
     much_is_new: Sequence[bool] = ()
     """For each frame, True where much of the picture is new, apart from motion; empty if unknown."""
     tiles: Any = None
@@ -93,14 +93,14 @@ class Batch:
     seen: Any = None
     """``Download`` of ``tiles``, where they are needed; None on the CPU."""
     is_cut_short: bool = False
-    """True if the batch begins a shot and the run ends before all of the shot's first frames, which are looked at
-    together, are there: a longer run gives them other mattes."""
+    """True if the batch begins a shot and the run ends within the first frames, which are looked ahead to together: a
+    longer run would give other mattes."""
     following: Sequence[Frame] = ()
-    """The shot's next frames, which come again in the next batch: for levers that run backwards from them. Empty where
-    none does, and at a shot's end."""
+    """The shot's next frames, which come again in the next batch, for levers that run backwards from them; empty
+    without such a lever, and at a shot's end."""
     shown: Any = None
-    """[T, E * count, ...]: the fisheye pictures of ``images``, where they are made before the network needs them; in
-    joined batches both are ``JoinedPictures``."""
+    """[T, E * count, ...]: the fisheye pictures of ``images``, if they are made in advance; in joined batches both are
+    ``JoinedPictures``."""
     made_of: Sequence[Batch] = ()
     """The batches that this one was joined or taken from. On a GPU their memory must live as long as this batch: it was
     allocated on another CUDA stream."""
@@ -116,7 +116,7 @@ class Batch:
 
     @classmethod
     def joined(cls, batches: Sequence[Batch]) -> Batch:
-        """Consecutive batches of one device as one; either all of them have images, or none has."""
+        """Join consecutive batches of one device; either all of them have images, or none has."""
         if len(batches) == 1:
             return batches[0]
 
@@ -125,7 +125,7 @@ class Batch:
         def together(arrays: list[Any]) -> Any:
             if apart:
                 return JoinedPictures(arrays)
-            # NumPy leaves the arrays of a GPU to CuPy.
+            # np.concatenate passes arrays on a GPU to CuPy.
             return None if arrays[0] is None else np.concatenate(arrays)
 
         return cls(
@@ -216,7 +216,7 @@ class Unfinished(Protocol):
 class Estimator(Protocol):
     """Gives a matte for each frame of one stream; called in order, by one thread.
 
-    The network is one (``ShotInference``), and so is whatever stands before it: a lever, the cache.
+    The network is one (``ShotInference``), and so is everything in front of it: levers, the cache.
     """
 
     def estimate(self, batch: Batch) -> list[MatteEstimate]:

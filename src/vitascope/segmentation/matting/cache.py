@@ -57,8 +57,8 @@ def pack_estimates(estimates: Sequence[MatteEstimate]) -> npt.NDArray[np.uint8]:
     """Estimates as bytes.
 
     Args:
-        estimates: gain and offset, float32 or float16 [E, C, h, w] in the host's memory, alpha's plane last; one and
-            the same object repeatedly where a matte serves several frames, which is kept once.
+        estimates: gain and offset, float32 or float16 [E, C, h, w] in the host's memory, alpha's plane last; an object
+            given several times, for frames that share a matte, is stored once.
 
     Returns:
         uint8 [n].
@@ -177,7 +177,7 @@ class _Manifest:
 class MatteCache:
     """The cache for one part of a video: first the mattes of an earlier run, then those of this one.
 
-    ``covers`` and ``starts_shot`` may be asked by any thread; ``take`` by one, ``keep`` and ``finish`` by one.
+    ``covers`` and ``starts_shot`` may be called by any thread; ``take`` by one, ``keep`` and ``finish`` by one.
 
     Args:
         entries: The store of all entries.
@@ -234,7 +234,7 @@ class MatteCache:
         return index - self.first_index in self._cuts
 
     def take(self, index: int) -> MatteEstimate | None:
-        """The matte of a covered frame, in the host's memory; None when it is gone meanwhile. Asked in order."""
+        """The matte of a covered frame, in the host's memory; None if it has been evicted. Called in frame order."""
         assert self._manifest is not None  # covered frames have one
         index -= self.first_index
         first, estimates = self._loaded
@@ -268,10 +268,10 @@ class MatteCache:
 
         Args:
             estimate: Coefficients in the host's memory.
-            starts_shot: True where nothing before it counts.
-            wanted: What the network saw.
-            memory: What it remembers after this frame, now and then.
-            before: What it remembers before this frame, where a longer run makes other mattes from here on.
+            starts_shot: True if the frame starts a shot.
+            wanted: Format of the network's picture.
+            memory: The network's memory after this frame, given at intervals.
+            before: The network's memory before this frame, if a longer run would make other mattes from here on.
         """
         if self._is_stopped:
             return
@@ -290,8 +290,8 @@ class MatteCache:
         """Write everything that is pending.
 
         Args:
-            is_whole: True when the stretch ended, and was not broken off.
-            memory: What the network remembers after it, so that a longer stretch can go on from there.
+            is_whole: True if the stretch was run to its end.
+            memory: The network's memory at the end, from which a longer stretch can continue.
         """
         if self._is_stopped or self._manifest is None:
             return
@@ -464,7 +464,7 @@ class CachedMattes:
         return estimates
 
     def store(self, last_index: int | None = None) -> None:
-        """Give the cache the new mattes up to a frame, or all; waits for what comes down from a GPU.
+        """Store the new mattes up to a frame, or all; waits for downloads from a GPU.
 
         Called by one thread, which need not be that of ``estimate``.
         """
@@ -473,10 +473,10 @@ class CachedMattes:
             if isinstance(new.matte, MatteEstimate):
                 self._last = new.matte
             elif new.matte is not None:
-                # Copies: page-locked memory is for what is on its way.
+                # Copied, so that page-locked memory holds only transfers in progress.
                 gain, offset = (np.array(planes) for planes in new.matte.wait())
                 self._last = MatteEstimate(gain=gain, offset=offset)
-            assert self._last is not None  # only a later frame can be like the one before
+            assert self._last is not None  # the first frame always has its own
             self._cache.keep(
                 self._last,
                 starts_shot=new.starts_shot,
@@ -486,10 +486,10 @@ class CachedMattes:
             )
 
     def finish(self, *, is_whole: bool) -> list[str]:
-        """Complete the cache, once all frames are through; what the user should know of it.
+        """Complete the cache after the last frame; returns notes for the user.
 
         Args:
-            is_whole: True when the video, or its stretch, ended and was not broken off.
+            is_whole: True if the video, or its stretch, was run to its end.
         """
         self.store()
         memory = self._inner.memory() if isinstance(self._inner, RememberingEstimator) else None
@@ -521,7 +521,7 @@ class CachedMattes:
         return self._kept(batch, self._asked(batch), before=before)
 
     def _asked(self, batch: Batch) -> list[MatteEstimate]:
-        """The network's output; its memory is not carried over frames that it did not see."""
+        """The network's output; frames that it did not see start a new shot for it."""
         if self._broke_off:
             batch = replace(batch, starts_shot=[True, *batch.starts_shot[1:]])
             self._broke_off = False
@@ -534,7 +534,7 @@ class CachedMattes:
         stream, memory = self._stream, self._memory(len(batch))
         answers: list[MatteEstimate] = []
         for at, (estimate, starts_shot) in enumerate(zip(estimates, batch.starts_shot, strict=True)):
-            # A matte that serves again is kept once; a plain one is fitted to every picture that it serves.
+            # A reused matte is stored once; a plain one is fitted to each of its pictures, so each fit is stored.
             is_same = estimate is self._sent and estimate.alpha is None
             self._sent = estimate
             coefficients = as_coefficients(estimate, batch.images[at], stream.wanted)

@@ -1,6 +1,6 @@
 """Opens the cache of mattes for a run, by video, network and settings.
 
-Recognises a video by the content of its file, without reading all of it.
+Videos are recognised by the content of their files, without reading all of it.
 
 Name and date do not identify content: a copy keeps neither, an overwritten file may keep both. Videos are large and
 compressed: any other encoding of any other pictures differs almost everywhere, even at the same size. So the hash
@@ -70,7 +70,7 @@ def video_fingerprint(video: Path) -> str:
     digest = hashlib.blake2b(digest_size=20)
     try:
         for file in find_images(video) or [video]:
-            if file.is_fifo():  # opening it waits for whoever may write into it
+            if file.is_fifo():  # opening it would wait for a writer
                 raise InputError(f"{video}: {explain_unreadable(file)}")
             _add(digest, file)
     except OSError as error:
@@ -100,8 +100,8 @@ class DeferredNetwork:
 
     Args:
         open_network: Opens it.
-        name: What reports call it.
-        recurrent: What it is expected to be, until it was opened.
+        name: Its name in reports.
+        recurrent: Expected value of ``recurrent``, until it is open.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class DeferredNetwork:
         """The network itself.
 
         Raises:
-            ModelError: It cannot be had.
+            ModelError: It is unavailable.
             EngineError: The engine cannot load it.
         """
         if self.chosen is None:
@@ -238,7 +238,7 @@ def cache_contents(folder: Path | None = None) -> CacheContents:
     folder = folder or cache_folder()
     if not folder.is_dir():
         return CacheContents(folder, 0, 0)
-    # Unbounded: looking must not evict anything.
+    # Unbounded, so that looking evicts nothing.
     with CacheManager(disk_cache_gb=_NO_BOUND_GB, folder=folder) as entries:
         stats = entries.stats()
     return CacheContents(folder, stats.disk_entries, stats.disk_bytes)
@@ -265,12 +265,11 @@ def open_or_defer(
 ) -> ChosenNetwork[MattingNetwork]:
     """The run's network; with the cache on, it is opened when the first matte is missing.
 
-    A network that is not on this machine is downloaded now: without its file, nobody knows whether the mattes are its
-    own.
+    A network that is not on this machine is downloaded now: without its file, mattes cannot be matched to it.
 
     Args:
         settings: The run's settings.
-        store: Where networks lie; None for a run that does not use the cache all the same.
+        store: Where networks lie; None for a run that never uses the cache.
         open_network: Opens it.
     """
     name = settings.model.name
@@ -280,7 +279,7 @@ def open_or_defer(
     try:
         if network_sha256(wanted, store) is None:
             return open_network()
-    except ModelError:  # it says so itself, and better
+    except ModelError:  # opening it raises the better message
         return open_network()
     is_file = is_network_file(wanted)
     network = DeferredNetwork(
@@ -306,13 +305,13 @@ def open_matte_cache(
     Args:
         video: The video.
         settings: The run's settings.
-        network: That would matte it.
+        network: The run's network.
         store: Where networks lie.
-        vr: How two eyes share the frame, and what their pictures are.
-        device: That computes.
+        vr: Layout and projection of the eyes.
+        device: The device that computes.
         frames_per_call: Consecutive frames for each call of the network.
-        stretch: Tells a part of the video from others, where it is matted apart from what is before it.
-        int8_decoder: Where the network runs one.
+        stretch: Identifies a part of the video that is matted separately from the frames before it.
+        int8_decoder: The network's INT8 decoder, if it runs one.
 
     Raises:
         InputError: The video cannot be read.
@@ -342,7 +341,7 @@ def open_matte_cache(
         cuts=wanted.scene_cut_threshold,
         damage=wanted.max_corrupt_frames,
         inference=sorted(inference.model_dump().items()),
-        # How frames are gathered decides at which of them a lever looks.
+        # Batching decides which frames a lever looks at.
         frames_per_call=None if is_plain else frames_per_call,
     )
     capacity = settings.processing.cache_size_gb
@@ -361,7 +360,8 @@ def rules_of_mattes(device_kind: Literal["cpu", "cuda"]) -> tuple[object, ...]:
     Returns:
         Values with a stable ``repr``.
     """
-    # Here: these import engines, and most runs keep nothing. Ctrl-C inside a native module's import ends the process.
+    # Imported here, because these import engines and most runs store nothing. Ctrl-C inside a native module's import
+    # would end the process.
     with holding_interrupts():
         from vitascope.models.selfie.presence import PRESENCE_RULES
 

@@ -63,11 +63,11 @@ class CloseUps:
 
     @staticmethod
     def would_be_seen(alpha: FloatArray, *, from_share: float = _CLOSE) -> bool:
-        """True if smaller pictures should be used from a frame on.
+        """True if smaller pictures should be used after a frame.
 
         Args:
             alpha: float32 [E, h, w], 0..1, of the frame, in the host's memory.
-            from_share: The share of the picture from which on one person fills it.
+            from_share: Minimum share of the picture for one person to fill it.
         """
         return any(largest_share(eye) >= from_share and _thickness(eye) >= _THICK for eye in alpha)
 
@@ -81,14 +81,14 @@ class CloseUps:
         self.are_seen = are_seen
 
     def with_choice(self, memory: list[FloatArray]) -> list[FloatArray]:
-        """State for a run that continues: the memory is enough, as its size follows from the pictures'."""
+        """State for a run that continues: the memory alone, as its size tells which pictures are in use."""
         return memory
 
     def go_on_from(self, memory: Sequence[FloatArray]) -> Sequence[FloatArray]:
-        """Continue an earlier run: its pictures were twice as large as the first array of its memory.
+        """Continue an earlier run; its pictures had twice the size of the memory's first array.
 
         Returns:
-            What the network remembers.
+            The network's memory.
         """
         height, width = self._small.size
         self.are_seen = memory[0].shape[-2:] == (-(-height // 2), -(-width // 2))

@@ -26,18 +26,18 @@ _FRAMES_A_COPY = 8
 
 
 class CutsBetween:
-    """Gives every ``step``-th frame of a stream, once it is known whether a shot began since the previous one given.
+    """Yields every ``step``-th frame of a stream, once it is known whether a shot began since the previous one.
 
     The detector is tuned on consecutive frames. With only every third frame it missed a cut in ten of
     ``benchmarks/shot_quality``, and people inherited the number of somebody who had stood in the same place.
 
-    Iterated once, by one thread; another may ask ``starts_shot``.
+    Iterate once, on one thread; ``starts_shot`` may be called on another.
 
     Args:
-        frames: All of them, on either device.
-        step: Distance between the frames that are given.
-        eye: The part of a frame that is looked at.
-        threshold: As for ``SceneCutDetector``.
+        frames: All frames, on either device.
+        step: Distance between the frames that are yielded.
+        eye: The part of a frame that is examined.
+        threshold: See ``SceneCutDetector``.
     """
 
     def __init__(self, frames: Iterable[Frame], step: int, *, eye: Region, threshold: float) -> None:
@@ -48,7 +48,7 @@ class CutsBetween:
         self._stream: Any = None
 
     def __iter__(self) -> Iterator[Frame]:
-        """Give the frames; later frames are read ahead as far as the decision needs."""
+        """Yield the frames; later ones are read ahead as far as the decision needs."""
         waiting: deque[Frame | None] = deque()  # None for one that is skipped
         began = False
 
@@ -73,7 +73,7 @@ class CutsBetween:
         yield from settled(self._detector.finish())
 
     def starts_shot(self, frame: Frame) -> bool:
-        """True where a shot began since the frame that was given before this one; asked once of each."""
+        """True if a shot began since the frame yielded before this one; call once for each frame."""
         return self._starts.pop(frame.index)
 
     def _groups(self) -> Iterator[list[Frame]]:

@@ -27,7 +27,7 @@ COARSER: Final = 4
 
 
 def plain_rgb(images: npt.NDArray[Any], wanted: NetworkInput) -> npt.NDArray[np.float32]:
-    """A network's pictures as RGB 0..1, [..., 3, h, w], without its mean, its std and its order of axes.
+    """Convert a network's pictures to RGB 0..1, [..., 3, h, w], undoing its mean, std and order of axes.
 
     Args:
         images: [..., 3, h, w] or [..., h, w, 3], NumPy or CuPy; the result is the same.
@@ -36,7 +36,7 @@ def plain_rgb(images: npt.NDArray[Any], wanted: NetworkInput) -> npt.NDArray[np.
     planes = images if wanted.layout == "NCHW" else images.swapaxes(-1, -2).swapaxes(-2, -3)
     if wanted.mean == (0.0, 0.0, 0.0) and wanted.std == (1.0, 1.0, 1.0):
         return planes
-    # Channel by channel, because a CuPy array takes scalars but no NumPy array beside it.
+    # Channel by channel, because CuPy arrays combine with scalars but not with NumPy arrays.
     normal = planes.astype("float32")
     for channel, (mean, std) in enumerate(zip(wanted.mean, wanted.std, strict=True)):
         normal[..., channel, :, :] = normal[..., channel, :, :] * std + mean
@@ -89,7 +89,7 @@ def small_grey(
         estimate: Estimate of one frame.
         images: [E, ...] what the network saw of it.
         wanted: How that was prepared.
-        out: On the CPU: where to write it, of the size of the images; the result is that, or another array.
+        out: On the CPU: an array of the size of the images that the result may be written to.
     """
     return mean_of_channels(_picture_of(estimate, images, wanted, out=out), out=out)
 
@@ -97,9 +97,9 @@ def small_grey(
 def _picture_of(
     estimate: MatteEstimate, images: Any, wanted: NetworkInput, *, out: npt.NDArray[np.float32] | None = None
 ) -> Any:
-    """What the network saw, [E, 3, h, w]; where the estimate is of another size or device, its grey [E, 1, h, w]."""
+    """What the network saw, [E, 3, h, w]; if the estimate has another size or device, its grey [E, 1, h, w]."""
     picture = plain_rgb(images, wanted)
-    # A matte may be refined in the host's memory.
+    # A matte may be refined on the host.
     is_apart = is_on_gpu(picture) and not is_on_gpu(estimate.planes[0])
     if picture.shape[2:] == estimate.size and not is_apart:
         return picture
@@ -118,7 +118,7 @@ def as_coefficients(estimate: MatteEstimate, images: Any, wanted: NetworkInput) 
         wanted: How that was prepared.
 
     Returns:
-        alpha's gain and offset; of a plain matte in the host's memory, like the matte.
+        alpha's gain and offset; for a plain matte in the host's memory, like the matte.
     """
     if estimate.gain is not None and estimate.offset is not None:
         if estimate.gain.shape[1] == 1:
@@ -135,20 +135,20 @@ def bounded(
     """Bound coefficients so that alpha stays in 0..1 at the picture's own greys, see ``bound_alpha``.
 
     Alpha is linear in the coefficients, so a mean of bounded coefficients is the mean of the mattes; without bounds,
-    one far below 0 would outvote the others. All frames at once: on a GPU the launches would take longer than the work.
+    one far below 0 would outvote the others. All frames at once, because on a GPU launches take longer than the work.
 
     Args:
         estimates: Estimates of N frames, in either form.
         images: [N, E, ...] what the network saw of them.
         wanted: How that was prepared.
-        is_mirrored: Mirror what is made of them.
+        is_mirrored: Mirror the results.
 
     Returns:
         Of N * E pictures, on their device.
     """
     kept = [as_coefficients(one, seen, wanted) for one, seen in zip(estimates, images, strict=True)]
     together = MatteEstimate.joined(kept)
-    assert together.gain is not None  # as was just given
+    assert together.gain is not None  # made above
     assert together.offset is not None
     picture = _picture_of(together, images.reshape(-1, *images.shape[2:]), wanted)
     return bound_alpha(together.gain, together.offset, picture, is_mirrored=is_mirrored)
@@ -161,7 +161,7 @@ def coarse(planes: Any) -> Any:
 
 
 def enlarged(planes: Any, size: tuple[int, int]) -> Any:
-    """Planes [E, C, h, w] at another size, float32, on their device."""
+    """Resize planes [E, C, h, w], as float32, on their device."""
     if planes.shape[2:] == size:
         return planes.astype("float32")
     return resized(array_module(on_gpu=is_on_gpu(planes)).ascontiguousarray(planes), size)

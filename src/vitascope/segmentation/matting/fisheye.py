@@ -2,10 +2,10 @@
 
 Towards the poles of an equirectangular picture, people are stretched sideways until no network recognises them. A
 fisheye picture of the same eye keeps their shape. So each eye's small picture is mapped to one fisheye picture (VR180)
-or to two that look ahead and back and overlap (360 degrees), and the network's output is mapped back before anything
-else sees it: stages that read the full frame use the eye's own projection, and no frame is reprojected at full size.
+or to two that look ahead and back and overlap (360 degrees), and the network's output is mapped back before any other
+stage sees it: those that read the full frame use the eye's own projection, and no frame is reprojected at full size.
 These pictures are equidistant: the distance from the centre is proportional to the angle from the axis. This widens
-people at the rim; bent pictures (``FisheyeViews.bent``) are stereographic, and everybody keeps their shape in them.
+people at the rim; bent pictures (``FisheyeViews.bent``) are stereographic, which keeps everybody's shape.
 
 Eyes that are fisheye pictures already are cropped to their circle, and its rim is repeated outside. A network without a
 memory takes the circle in its black surround for a person; for one with a memory, these eyes are left as they are
@@ -30,7 +30,7 @@ from vitascope.models.network import MatteEstimate, MattingNetwork, NetworkInput
 from vitascope.vr.projection import OUTSIDE, Equirectangular, Fisheye, Lens, reprojection_map, turned
 
 _LARGEST_FOV_DEGREES = 200.0
-"""Maximum field of view of an eye for one fisheye picture. Wider eyes get two with this field of view each: they
+"""Maximum field of view of an eye for one fisheye picture. Wider eyes get two, each with this field of view: they
 overlap by 20 degrees, so that a person at the seam of one is whole in the other."""
 
 _BEND: Final = 0.5
@@ -52,7 +52,7 @@ class FisheyeViews:
     lens: Equirectangular | Fisheye
     """The eye's projection."""
     eye: NetworkInput
-    """How the eye's own small picture is prepared."""
+    """Format of the eye's own small picture."""
     size: tuple[int, int]
     """(height, width) of each fisheye picture."""
     bend: float = 0.0
@@ -69,11 +69,11 @@ class FisheyeViews:
     def of_network(
         cls, lens: Equirectangular | Fisheye, network: MattingNetwork, eye_size: tuple[int, int]
     ) -> Self:
-        """The fisheye pictures in a network's format, and the eye's own picture with the same resolution.
+        """Choose the fisheye pictures in a network's format, and an eye's own picture of the same resolution.
 
         Args:
             lens: The eye's projection.
-            network: Sees the fisheye pictures.
+            network: The network that sees the fisheye pictures.
             eye_size: (height, width) of an eye, upright, in luma samples.
         """
         if isinstance(lens, Fisheye):
@@ -98,11 +98,11 @@ class FisheyeViews:
 
     @property
     def bent(self) -> Self:
-        """The same with pictures in which people at the rim keep their shape; of the same size, from the same eye."""
+        """Bent pictures, of the same size and from the same eye: people at the rim keep their shape in them."""
         return replace(self, bend=_BEND, radius=0.5 - _REPEATED_SAMPLES / min(self.size))
 
     def resized(self, size: tuple[int, int]) -> Self:
-        """The same with pictures of another size (height, width), and the eye's own as fine as they are."""
+        """The same with pictures of another size (height, width), and the eye's own in proportion."""
         height, width = (
             max(round(own * new / old), 1)
             for own, new, old in zip(self.eye.size, size, self.size, strict=True)
@@ -114,14 +114,14 @@ class FisheyeViews:
         return steps * eyes * self.count * math.prod(self.size)
 
     def show(self, images: Any, *, memory: RecycledArrays | None = None) -> Any:
-        """The fisheye pictures of eyes; outside their circles they repeat the rim.
+        """Make the fisheye pictures of eyes; outside their circles they repeat the rim.
 
         Args:
             images: [T, E, ...] as ``eye`` says, NumPy or CuPy.
-            memory: Gives the pictures' array, where images are NumPy's.
+            memory: Provides the array for the pictures, if images are NumPy arrays.
 
         Returns:
-            [T, E * count, ...] of the same dtype, on the same device; an eye's pictures one after the other.
+            [T, E * count, ...] of the same dtype, on the same device; each eye's pictures are consecutive.
         """
         is_planar = self.eye.layout == "NCHW"
         steps, eyes = images.shape[:2]
@@ -148,11 +148,11 @@ class FisheyeViews:
     def take_back(self, estimates: Sequence[MatteEstimate]) -> list[MatteEstimate]:
         """Map the network's estimates of the fisheye pictures back to the eyes, at the size of the eyes' own pictures.
 
-        Coefficients of a guided filter are mapped like alpha: they say how alpha follows the picture at a place, and
-        the place moves. Those of a network's foreground, which nothing needs, are dropped.
+        Coefficients of a guided filter are mapped like alpha, as they apply to a place in the picture. Those of a
+        network's foreground, which nothing needs, are dropped.
 
         Args:
-            estimates: Of one form and size, of one frame each.
+            estimates: Of one frame each, all of one form and size.
         """
         together = _FRAMES_TOGETHER if estimates and is_on_gpu(estimates[0].planes[0]) else 1
         back: list[MatteEstimate] = []
@@ -215,8 +215,8 @@ def _maps_there(views: FisheyeViews, device: int | None) -> _Maps:
     """For each fisheye picture, the samples of the eye to read."""
     lens, shown = views.lens, _picture_lens(views)
     across, down = _grid(views.size)
-    # The rim is repeated: a black surround makes a thing of the whole circle, and cuts people who reach it.
-    # In an eye that has one, linear reading and the averaging before it look over the rim.
+    # The rim is repeated: with a black surround, the whole circle looks like an object, and people who reach it are cut
+    # off. In an eye that has one, interpolation and the averaging before it read across the rim.
     rim = shown.radius[0] - (_RIM_SAMPLES / min(views.size) if isinstance(lens, Fisheye) else 0)
     inwards = rim / np.maximum(np.hypot(across - 0.5, down - 0.5), rim)
     across, down = 0.5 + (across - 0.5) * inwards, 0.5 + (down - 0.5) * inwards
@@ -251,15 +251,15 @@ def _read_at(places: Sequence[npt.NDArray[np.float64]], size: tuple[int, int]) -
 
 @lru_cache(maxsize=16)
 def _maps_back(views: FisheyeViews, size: tuple[int, int], device: int | None) -> _Maps:
-    """For each fisheye picture the samples to read at an eye's places, and how much they count there: None is 1."""
+    """For each fisheye picture, the samples to read at an eye's places, and their weights there; None is 1."""
     lens = views.lens
     fisheye = _picture_lens(views)
     if isinstance(lens, Fisheye):
         places = reprojection_map(fisheye, lens, source_size=size, target_size=views.eye.size)
-        inside = (places[0] != OUTSIDE).astype(np.float32)  # nobody is where the eye shows nothing
+        inside = (places[0] != OUTSIDE).astype(np.float32)  # there is nobody outside the eye's circle
         return _on_device([(*_inside_circle(*places, size), inside)], device)
     angle = np.degrees(np.arccos(np.clip(lens.unproject(*_grid(views.eye.size))[2], -1, 1)))
-    # Where two pictures overlap, one fades into the other from border to border.
+    # Where two pictures overlap, one fades into the other.
     overlap = _LARGEST_FOV_DEGREES - 180
     ahead = np.clip(0.5 + (90 - angle) / overlap, 0, 1)
     maps: list[tuple[Any, ...]] = []

@@ -1,4 +1,4 @@
-"""RVM with its decoder in INT8 on the CPU, for one video: calibrated on some of its frames, checked on others.
+"""Quantises RVM's decoder to INT8 for one video on the CPU: calibrated on some of its frames, checked on others.
 
 The encoder stays in FP32: in 8 bits, alpha is off by ten codes of 255 on some videos (``benchmarks/quantization.py``).
 The network and its measurements are stored on disk, by the content of video and network.
@@ -44,18 +44,18 @@ if TYPE_CHECKING:  # onnx takes a tenth of a second to import, and few videos ne
 
 _log = logging.getLogger(__name__)
 _MEAN_CODES, _WORST_CODES = 1, 3
-"""Maximum error of alpha in codes of an 8-bit matte, on average and in the worst frame."""
+"""Maximum error of alpha, in codes of an 8-bit matte: on average, and in the worst frame."""
 _PLACES = (1 / 6, 1 / 2, 5 / 6)
 """Places, as shares of the video, from which frames are taken: a video may begin in the dark."""
 _SETTLING, _CALIBRATED, _COMPARED = 1, 3, 8
-"""Consecutive frames of each place: to settle the memory, to calibrate, and to compare."""
+"""Numbers of consecutive frames at each place: to settle the memory, to calibrate, and to compare."""
 _FEWEST = _SETTLING + _CALIBRATED + 4
 _ENTRIES = 9
-"""Number of pictures to calibrate on; each costs most of a second."""
+"""Number of pictures to calibrate on; each takes nearly a second."""
 _WORTH_FRAMES = 300
-"""Minimum frames of a video in which INT8 gains back the time that calibration takes."""
+"""Minimum length of a video in frames for INT8 to save more time than calibration takes."""
 _SOMEBODY = 1e-3
-"""Minimum mean alpha of a frame that shows somebody: without people, every network is right."""
+"""Minimum mean alpha of a frame that shows somebody: without people, a comparison tells nothing."""
 _CACHE_GB = 0.5
 
 
@@ -69,10 +69,10 @@ class Int8Choice(NamedTuple):
 
 
 class Recorder:
-    """A CPU engine that records its inputs, to calibrate a network whose inputs another one computes.
+    """A CPU engine that records its inputs, to calibrate a network that runs on another one's outputs.
 
     Args:
-        network: Serialised.
+        network: The serialised network.
         threads: Threads of ONNX Runtime; 0 uses every core.
     """
 
@@ -132,13 +132,13 @@ def wants_int8(loaded: LoadedSettings) -> bool:
 def int8_choice(
     loaded: LoadedSettings, video: Path, network: MattingNetwork, *, device: Device, store: ModelStore
 ) -> Int8Choice | None:
-    """INT8 for one video, where ``gpu.precision=int8`` asks for it or ``performance.mode=throughput`` allows it.
+    """Choose INT8 for one video, if ``gpu.precision=int8`` asks for it or ``performance.mode=throughput`` allows it.
 
     Args:
         loaded: Settings of the run, and where they came from.
         video: The video.
         network: The run's network.
-        device: That computes.
+        device: The device that computes.
         store: Where networks lie.
 
     Returns:
@@ -163,7 +163,7 @@ def int8_choice(
 def int8_network(
     loaded: LoadedSettings, network: MattingNetwork, choice: Int8Choice, *, store: ModelStore
 ) -> RvmNetwork:
-    """Open the network of one video; whoever asks closes it.
+    """Open the network of one video; the caller closes it.
 
     Args:
         loaded: Settings of the run.
@@ -194,7 +194,7 @@ class _Trial:
         self._fisheye: FisheyeViews | None = None
 
     def decided(self, limits: QuantizationLimits) -> Int8Choice | str:
-        """The decoder, or the reason against it in words."""
+        """The decoder, or the reason against it."""
         from vitascope.gpu.toolkit.quantization.quantizer import ModelQuantizer
 
         wanted = self._settings.video
@@ -249,7 +249,7 @@ class _Trial:
         )
 
     def _key(self, eyes: int, size: tuple[int, int]) -> str:
-        """Cache key, from all that decides the pictures and the network; the end of the run does not matter."""
+        """Cache key, from everything that the pictures and the network depend on; the end of the run is left out."""
         settings = self._settings
         parts = (
             __version__,
@@ -275,7 +275,7 @@ class _Trial:
         return [begin + (duration_seconds - begin) * share for share in _PLACES]
 
     def _pictures(self, place: float, views: Views, shown: NetworkInput) -> FloatArray:
-        """The network's pictures [T, E, 3, h, w] of consecutive frames; none where the video cannot be read."""
+        """The network's pictures [T, E, 3, h, w] of consecutive frames; none if the video cannot be read there."""
         with suppress(InputError), self._open(place) as reader:
             frames = islice(reader, _SETTLING + _CALIBRATED + _COMPARED)
             if self._fisheye is None:
@@ -374,6 +374,6 @@ def _kept(key: str) -> tuple[bytes, Comparison] | None:
 
 
 def _keep(key: str, decoder: bytes, comparison: Comparison) -> None:
-    with suppress(OutputError), _cache() as cache:  # a folder that cannot be written only costs time
+    with suppress(OutputError), _cache() as cache:  # without a writable folder, the next run calibrates again
         cache.put(f"{key} decoder", decoder)
         cache.put(f"{key} figures", np.array(astuple(comparison), np.float64))

@@ -47,10 +47,10 @@ def settle(network: MattingNetwork, picture: Any, state: NetworkState, *, calls:
     becomes sure of the right thing. So a larger picture is shrunk, and the resulting memory is enlarged.
 
     Args:
-        network: Whose memory it is.
-        picture: [1, E, 3, h, w] of one time step, as the network's ``infer`` takes it, NumPy or CuPy.
-        state: The stream's empty state; changed in place.
-        calls: How often; 0 leaves the state empty.
+        network: The network.
+        picture: [1, E, 3, h, w] of one time step, for the network's ``infer``, NumPy or CuPy.
+        state: The stream's empty state; modified in place.
+        calls: How often it is shown; 0 leaves the state empty.
 
     Returns:
         The last output, for the shrunk picture; none without a call.
@@ -77,8 +77,8 @@ def settle_again(network: MattingNetwork, picture: Any, state: SpatialState) -> 
     picture itself.
 
     Args:
-        network: Whose memory it is; its pictures are [3, h, w].
-        picture: [1, E, 3, h, w], as the network is shown it next, NumPy or CuPy.
+        network: The network; its pictures are [3, h, w].
+        picture: [1, E, 3, h, w], the next one for the network, NumPy or CuPy.
         state: Its memory of the previous frames; unchanged.
 
     Returns:
@@ -116,14 +116,14 @@ def look_ahead(
     if that one is sure; elsewhere the memory is the other's.
 
     Args:
-        network: Its memory is a ``SpatialState``; its pictures are RGB 0..1, [3, h, w].
+        network: The network, whose memory is a ``SpatialState``; its pictures are RGB 0..1, [3, h, w].
         pictures: [T, E, 3, h, w] the shot's first frames, NumPy or CuPy.
-        calls: How often the first picture is shown for the warm-up; 0: not at all.
+        calls: How often the first picture is shown for the warm-up; 0 for none.
         most: Maximum frames of one call.
 
     Returns:
-        The memory with which the first frame is to be matted; and that frame's alpha as seen on the way back, float32
-        [E, h, w], 0..1, in the host's memory, no longer than ``LOOK_AHEAD_SIDE``.
+        The memory for matting the first frame; and that frame's alpha from the backward pass, float32 [E, h, w], 0..1,
+        in the host's memory, no longer than ``LOOK_AHEAD_SIDE``.
 
     Raises:
         ModelError: As ``infer``.
@@ -154,12 +154,12 @@ def _better_settled(
     """Where the memory of the warm-up is better than that of the look-ahead.
 
     Args:
-        settled: float32 [E, h, w], 0..1: the first frame's alpha of the one.
-        ahead: Alpha of the other, of another size.
+        settled: float32 [E, h, w], 0..1: the first frame's alpha from the warm-up.
+        ahead: The same from the look-ahead, in another size.
 
     Returns:
-        float32 [E, rows, columns], 1 there, a cell's margin included, and 0 elsewhere: cells of the picture, 32 along
-        its longest side.
+        float32 [E, rows, columns] for cells of the picture, 32 along its longest side: 1 there and in a margin of one
+        cell, 0 elsewhere.
     """
     eyes, height, width = ahead.shape
     shrink = max(max(height, width) / _CELLS, 1.0)

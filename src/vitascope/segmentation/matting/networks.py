@@ -93,7 +93,7 @@ def open_network(
         progress: Called with the progress of a download.
 
     Raises:
-        UsageError: An ONNX file of one's own without ``model.kind``, or ``model.kind`` without one.
+        UsageError: A user's ONNX file without ``model.kind``, or ``model.kind`` without such a file.
         ModelError: The network is unknown, cannot be fetched, fails its checksum, or is of another kind.
         EngineError: The engine cannot load it.
         MissingDependencyError: The engine that was requested is not installed.
@@ -117,14 +117,14 @@ def _chosen(opened: _Opened, requested: str, note: str | None = None) -> ChosenN
 
 
 def foresee_network(settings: Settings, store: ModelStore) -> str:
-    """The network that ``open_network`` would open, in words; fetches nothing.
+    """Describe the network that ``open_network`` would open; fetches nothing.
 
-    Files on this machine are verified, and an ONNX file of one's own is opened and closed, so that errors show now.
+    Files on this machine are verified, and a user's ONNX file is opened and closed, so that errors show now.
 
     Raises:
         UsageError: As ``open_network``.
         ModelError: The network is unknown, damaged or of another kind.
-        EngineError: The engine cannot load an ONNX file of one's own.
+        EngineError: The engine cannot load a user's ONNX file.
     """
     model = settings.model
     if is_network_file(model.name):
@@ -145,7 +145,7 @@ def open_first_network(store: ModelStore, *, threads: int, on_gpu: bool) -> Matt
     Args:
         store: Where networks lie.
         threads: Threads of the CPU; 0 uses every core.
-        on_gpu: True where its pictures come from a GPU.
+        on_gpu: True if its pictures come from a GPU.
 
     Raises:
         ModelError: The installation lacks it.
@@ -161,7 +161,7 @@ def _open_named(
     name: str, settings: Settings, store: ModelStore, device: Device, progress: FetchProgress | None
 ) -> _Opened:
     _require_matting(name)
-    # Networks are imported where they are opened: one run needs one of them, and onnx alone takes 0.1 s to import.
+    # Networks are imported when opened: a run needs one of them, and onnx alone takes 0.1 s to import.
     match name:
         case "selfie" | "selfie-landscape":
             return _open_selfie(name, settings, store, device)
@@ -273,7 +273,7 @@ class RvmSize(TypedDict):
 
 
 def rvm_size(settings: Settings) -> RvmSize:
-    """The picture's size that the settings ask for."""
+    """The picture's size from the settings."""
     ratio = settings.model.downsample_ratio
     return RvmSize(
         downsample_ratio=None if ratio == "auto" else ratio, longest_side=settings.model.longest_side
@@ -281,7 +281,7 @@ def rvm_size(settings: Settings) -> RvmSize:
 
 
 def _refuse_gpu_engine(settings: Settings) -> None:
-    """Refuse an engine that a run on the CPU does not have.
+    """Refuse an engine that needs a GPU, in a run on the CPU.
 
     Raises:
         UsageError: ``model.backend`` names one.
@@ -292,10 +292,10 @@ def _refuse_gpu_engine(settings: Settings) -> None:
 
 
 def _refuse_int8(settings: Settings, *, name: str) -> None:
-    """Refuse 8 bits for a network that has none on the CPU.
+    """Refuse INT8 for a network that does not support it on the CPU.
 
     Raises:
-        UsageError: ``gpu.precision`` asks for them.
+        UsageError: ``gpu.precision`` is ``int8``.
     """
     if settings.gpu.precision == "int8":
         raise UsageError(
@@ -322,7 +322,7 @@ def _open_rvm_on_gpu(path: Path, *, name: str, settings: Settings, device: Devic
 
     Args:
         path: The official ONNX file, verified.
-        name: What reports call it.
+        name: Its name in reports.
         settings: The run's settings.
         device: A GPU.
 
@@ -410,12 +410,12 @@ def _on_processor(network: MattingNetwork, *, settings: Settings, why: str) -> _
     """Wrap a network that runs on the CPU, for frames on a GPU.
 
     Args:
-        network: Any.
+        network: Any network.
         settings: The run's settings.
         why: One line for the report.
 
     Raises:
-        UsageError: ``model.backend`` asks for an engine of the GPU.
+        UsageError: ``model.backend`` names an engine that needs a GPU.
     """
     if settings.model.backend not in ("auto", "onnxruntime"):
         raise UsageError(f"{network.name} does not run on model.backend={settings.model.backend}: {why}")
@@ -433,7 +433,7 @@ def _precision(settings: Settings) -> Precision:
 
 
 def _tensorrt_precision(settings: Settings) -> Precision:
-    """TensorRT's arithmetic: ``gpu.precision`` within what ``tensorrt.precision`` allows, or the int8 it asks for."""
+    """TensorRT's arithmetic: ``gpu.precision`` as far as ``tensorrt.precision`` allows it, or the latter's int8."""
     wanted, allowed = _precision(settings), settings.tensorrt.precision
     if allowed.int8:
         return "int8"
@@ -487,7 +487,7 @@ def _fused_candidate(path: Path, name: str, settings: Settings, device: Device) 
 
 
 def _torch_candidate(path: Path, name: str, settings: Settings, device: Device) -> Candidate[MattingNetwork]:
-    """PyTorch's operators, in a CUDA graph, or compiled where ``inductor`` is requested."""
+    """PyTorch's operators, in a CUDA graph, or compiled if ``inductor`` is requested."""
     precision = _precision(settings)
     compiles = settings.model.backend == "inductor"
 

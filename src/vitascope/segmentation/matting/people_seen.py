@@ -12,16 +12,16 @@ from vitascope.gpu.interchange import to_numpy
 from vitascope.gpu.kernels.cuda_module import is_on_gpu
 
 _SEEN = 0.5
-"""Share of full alpha from which on somebody is there. RVM gives at most 0.32 on noise and 0.24 on moving gradients."""
+"""Minimum share of full alpha that counts as a person. RVM gives at most 0.32 on noise and 0.24 on moving gradients."""
 _FIRST_WAIT_FRAMES = 16
 """Frames before the host first waits for the GPU's result; then twice as many, and so on: once for nearly every video,
 and ten times for an hour without people."""
 
 
 class PeopleSeen:
-    """Checks mattes until a person is found, and none after that.
+    """Checks mattes until a person is found.
 
-    ``look_at_finished`` may be called by any thread, ``look_at_small`` and ``finish`` by one.
+    Call ``look_at_finished`` on any thread, ``look_at_small`` and ``finish`` on one.
 
     Args:
         is_anybody: True to skip all checks.
@@ -40,7 +40,7 @@ class PeopleSeen:
         Args:
             alpha: uint8 [H, W] 0..255 or uint16 0..65535, in the host's memory.
         """
-        # Only ever set: another thread may have found somebody meanwhile.
+        # Only ever set to True: another thread may have found somebody meanwhile.
         if not self.is_anybody and alpha.max() >= _SEEN * np.iinfo(alpha.dtype).max:
             self.is_anybody = True
 
@@ -48,7 +48,7 @@ class PeopleSeen:
         """Check the small mattes of the next frames; those on a GPU are checked on the current stream.
 
         Args:
-            alphas: NumPy or CuPy float [E, h, w], 0..1, one for each frame; not asked for once somebody was found.
+            alphas: NumPy or CuPy float [E, h, w], 0..1, one for each frame; not iterated once somebody was found.
         """
         if self.is_anybody:
             return

@@ -72,10 +72,10 @@ class RimPeople:
         return self.views.as_pictures[1]
 
     def would_be_seen(self, alpha: FloatArray) -> bool:
-        """True if bent pictures should be used from a frame on.
+        """True if bent pictures should be used after a frame.
 
         Args:
-            alpha: float32 [E, h, w], 0..1, of the frame as it is shown now, in the host's memory.
+            alpha: float32 [E, h, w], 0..1, of the frame in the pictures in use, in the host's memory.
         """
         map_x, map_y, at_rim = _counted(self.views.as_pictures[0], (alpha.shape[1], alpha.shape[2]))
         people = np.stack([remap(eye, map_x, map_y) > _PERSON for eye in alpha]) & (map_x != OUTSIDE)
@@ -85,14 +85,14 @@ class RimPeople:
     def change(self, state: SpatialState, *, are_seen: bool) -> None:
         """Switch to the other pictures, and convert the network's memory.
 
-        The memory stays at the places of the other picture until the network has seen some frames. Moving or resetting
-        it was no better in four places with a truth.
+        The memory keeps the geometry of the other pictures until the network has seen some frames. Remapping or
+        resetting it was no better in four places with a truth.
         """
         state.stretch(self.shown.size)
         self.are_seen = are_seen
 
     def with_choice(self, memory: list[FloatArray]) -> list[FloatArray]:
-        """The network's memory, and which pictures are in use: the state for a run that continues."""
+        """State for a run that continues: the memory, and which pictures are in use."""
         return [*memory, np.array([self.are_seen], np.float32)] if memory else []
 
     def go_on_from(self, memory: Sequence[FloatArray]) -> Sequence[FloatArray]:
@@ -102,7 +102,7 @@ class RimPeople:
             memory: As ``with_choice`` gives it.
 
         Returns:
-            What the network remembers.
+            The network's memory.
         """
         *remembered, choice = memory
         self.are_seen = bool(choice[0])

@@ -17,7 +17,7 @@ Luma = npt.NDArray[np.float32]
 """[rows, columns], 0..1: mean luma of a picture's tiles."""
 
 LOOK_AHEAD_FRAMES: Final = 3
-"""Frames after a possible cut that are waited for: after a flash of up to so many frames the picture is as before."""
+"""Number of frames to wait for after a possible cut: after a flash of at most this length, the picture is as before."""
 
 # All fitted on benchmarks/shot_quality, on seeds that its rows leave out (below 200).
 _LUMA = np.array([0.299, 0.587, 0.114], np.float32)
@@ -27,18 +27,17 @@ _REACH_TILES = 5
 _FLAT = 0.02
 """Standard deviation below which a picture or a block has too little structure to compare."""
 _CLEAR = 0.5
-"""By how much a contrast must exceed ``_FLAT`` to be beyond doubt, as a share of it."""
+"""Minimum excess of a contrast over ``_FLAT`` to be beyond doubt, as a share of it."""
 _DARK = 0.08
 """Mean brightness, 0..1, below which a picture is dark."""
 _BLOWN_OUT, _MOST_BLOWN_OUT = 0.93, 0.2
 _BLOWN_OUT_SHARE = 0.5
-"""Share of blown-out tiles from which on the whole picture counts as blown out."""
+"""Minimum share of blown-out tiles for the whole picture to count as blown out."""
 _LEAST_KNOWN, _WELL_KNOWN = 0.2, 0.5
 """Shares of comparable blocks: below the first they tell nothing; from there up to the second they count in
 proportion."""
 _SUSPICIOUS = 0.06
-"""Mean difference between frames, in standard deviations of the picture, from which a closer comparison is worth its
-time."""
+"""Minimum mean difference between frames, in standard deviations of the picture, for a closer comparison."""
 _HARDLY_NEW = 0.05
 _MOTION_WEIGHT = 2.0
 _FAST = 0.1
@@ -46,11 +45,12 @@ _FAST = 0.1
 _FLASHES_FRAMES = 8
 """Maximum length of several flashes in a row, in frames."""
 MUCH_NEW: Final = 0.18
-"""Newness of a frame within a shot from which on much is new, as when people come out from behind a passing thing. On
-clips of ``benchmarks/matte_quality`` it is then 0.2 to 0.4, sometimes 0.2 for people who cross, else less; in four
-films of people 0.1 at most."""
+"""Minimum newness of a frame within a shot in which much is new, as when people come out from behind a passing thing.
+On clips of ``benchmarks/matte_quality`` it is then 0.2 to 0.4, sometimes 0.2 for people who cross, else less; in four
+videos of people at most 0.1."""
 _LARGE = 0.3
-"""Newness of a change that needs no further evidence; a smaller one must stand out against all motion before it."""
+"""Minimum newness of a change that needs no further evidence; a smaller one must stand out against all motion before
+it."""
 _STEPS_REMEMBERED = 12
 _OTHER_LIGHT = 1.25
 """Ratio of brightness that at least half of the tiles must reach for a change of light: light is everywhere, another
@@ -63,7 +63,7 @@ _DISSOLVE_MISFIT, _MOST_DISSOLVE_MISFIT = 0.3, 0.4
 """Maximum misfit of a mixture in a dissolve, and its upper limit: a moving camera adds to it; the more has no
 counterpart, the more is allowed."""
 _DISSOLVE_STEP = 0.25
-"""Maximum step of a dissolve in one frame: a lamp is switched on at once."""
+"""Maximum step of a dissolve in one frame; a lamp is switched on in a larger one."""
 _QUIET_FRAMES, _QUIET_AFTER_DISSOLVE = 10, 24
 
 
@@ -82,7 +82,7 @@ class _Block(NamedTuple):
 @dataclass(frozen=True, eq=False)
 class _Picture:
     number: int
-    """Place among the frames that were seen."""
+    """Index among the frames so far."""
     luma: Luma
     level: float
     """Mean."""
@@ -90,7 +90,7 @@ class _Picture:
     """Standard deviation."""
     is_blown_out: bool
     apart: dict[int, float]
-    """Mean absolute difference to the frames so many before it, for those that are usually compared."""
+    """Mean absolute difference to earlier frames, by distance, for those that are usually compared."""
 
     @property
     def is_dark(self) -> bool:
@@ -99,7 +99,7 @@ class _Picture:
     @property
     def has_structure(self) -> bool:
         """False where black, fog or a flash left nothing to compare."""
-        is_dim = self.is_dark and self.spread < 2 * _FLAT  # it fades: what is left of it is noise
+        is_dim = self.is_dark and self.spread < 2 * _FLAT  # it fades, and only noise is left
         return self.spread >= _FLAT and not is_dim and not self.is_blown_out
 
     @cached_property
@@ -177,8 +177,8 @@ class SceneCutDetector:
                 pictures' tiles (``tile_means``), in the host's memory.
 
         Returns:
-            For each frame what is decided once it is seen, of the frames in order: True where a shot begins. Nothing
-            while a frame waits for those after it; then several at once. The first frame begins none.
+            For each frame, the decisions that it completes, in frame order: True where a shot starts. Empty while
+            frames wait for later ones; then several at once. The first frame starts none.
         """
         self.much_is_new = []
         if self._threshold <= 0:
@@ -198,8 +198,8 @@ class SceneCutDetector:
     def _pictures(self, tiles: npt.NDArray[np.float32]) -> list[_Picture]:
         """Summarise the pictures in as few NumPy calls as possible.
 
-        Each call releases the interpreter and waits for it again. On a GPU the other stages need it, too, and a call
-        takes less time than its turn.
+        Each call releases the interpreter's lock and waits for it again. On a GPU, the other stages need it, too, and
+        waiting takes longer than the call.
         """
         count, _, *size = tiles.shape
         rows: npt.NDArray[np.float32] = np.matmul(_LUMA, tiles.reshape(count, 3, -1))
@@ -354,9 +354,9 @@ def _difference(first: _Picture, second: _Picture) -> float:
 
 
 def _newness(first: _Picture, second: _Picture) -> float:
-    """The share of the picture without a counterpart, 0 to 1, in the direction in which it is less."""
+    """Share of the picture without a counterpart, 0 to 1; the smaller of both directions."""
     if not first.has_structure or not second.has_structure:
-        # Two flat pictures have nothing but their brightness, and one that is blown out has none of its own.
+        # Two flat pictures differ only in brightness, and a blown-out one has no brightness of its own.
         if first.is_blown_out or second.is_blown_out:
             return 0.0
         return abs(first.level - second.level)
@@ -365,15 +365,15 @@ def _newness(first: _Picture, second: _Picture) -> float:
 
 
 def _unmatched(first: _Picture, second: _Picture) -> float:
-    """The share of the second picture's blocks that are not near their place in the first."""
+    """Share of the second picture's blocks that are not found near their place in the first."""
     known, new = 0, 0.0
     for before, block in zip(first.blocks, second.blocks, strict=True):
         if block.is_blown_out or before.is_blown_out:
             continue
-        # What hardly has structure in either picture has it in one by chance.
+        # Blocks with hardly any structure in either picture have it by chance.
         weight = min((max(block.contrast, before.contrast) / _FLAT - 1) / _CLEAR, 1.0)
         if block.contrast < _FLAT:
-            # What was flat tells nothing, nor what went black or white; a structure that became plain is gone.
+            # Blocks that were flat, or became black or white, tell nothing; structure that became plain is gone.
             if before.contrast >= _FLAT and 0.04 < block.level < 0.9:
                 known, new = known + 1, new + weight
             continue
@@ -394,7 +394,7 @@ def _borders(length: int) -> list[tuple[int, int]]:
 
 
 def _is_mixture(first: _Picture, between: list[_Picture], last: _Picture, *, most_misfit: float) -> bool:
-    """True where pictures are sums of the first and the last, from quarter to quarter with more of the last."""
+    """True if pictures are mixtures of the first and the last, with more of the last from quarter to quarter."""
     way = last.luma - first.luma
     length = float((way * way).sum())
     shares = [0.0]

@@ -10,13 +10,13 @@ from vitascope.segmentation.matting.batch import Batch
 
 
 class ShotBeginnings:
-    """Passes batches on; if a shot begins near the end of one, its frames wait for those that follow.
+    """Passes batches on; if a shot begins near the end of one, holds its frames until more arrive.
 
     So every output batch that begins a shot has the shot's first ``frames`` frames, or all that it has. Fewer frames
     than that are held back, whatever the size of batches.
 
     Args:
-        frames: First frames of a shot that must come together; 0 and 1 hold nothing back.
+        frames: Number of a shot's first frames that must come together; 0 and 1 hold nothing back.
     """
 
     def __init__(self, frames: int) -> None:
@@ -25,11 +25,11 @@ class ShotBeginnings:
         self._is_new = True
 
     def add(self, batch: Batch) -> list[Batch]:
-        """Add the next frames; returns those that need not wait any longer.
+        """Add the next frames; returns those that need not wait longer.
 
         Args:
-            batch: With ``starts_shot``. Without ``images`` nothing of it is shown to the network: it goes through, and
-                the next frame that has one begins again.
+            batch: With ``starts_shot``. Without ``images``, which means that the network sees none of it, it is passed
+                on, and the next batch with images counts as the beginning of a shot.
 
         Returns:
             None, one, or two batches, in order.
@@ -70,7 +70,7 @@ FOLLOWING_FRAMES: Final = 8
 about six."""
 _FEWEST_HELD = 2 * FOLLOWING_FRAMES
 _MOST_BYTES = 1 << 30
-"""Maximum bytes held at a time, if they are enough for the fewest frames: frames of 8K with 10 bits are 100 MB each."""
+"""Maximum bytes held at a time, unless the fewest frames need more: an 8K frame with 10 bits takes 100 MB."""
 
 
 class ShotWindows:
@@ -86,11 +86,11 @@ class ShotWindows:
         self._frames = WINDOW_FRAMES
 
     def add(self, batch: Batch) -> list[Batch]:
-        """Take the next frames; the windows that need not wait any longer, in order.
+        """Add the next frames; returns the windows that are complete, in order.
 
         Args:
-            batch: With ``starts_shot``. Without ``images`` nothing of it is shown to the network: what is held comes
-                out before it, and the next frame that has one begins again.
+            batch: With ``starts_shot``. Without ``images``, which means that the network sees none of it, it is passed
+                on after the held frames.
         """
         if batch.images is None:
             return [*self._let_out(is_end=True), batch]
@@ -122,7 +122,7 @@ class ShotWindows:
         return windows
 
     def _taken(self, count: int) -> list[Batch]:
-        """Take the first held frames, in the batches that they came in, and stop holding these."""
+        """Remove the first held frames, in the batches that they came in."""
         taken: list[Batch] = []
         while count:
             batch = self._held.pop(0)
@@ -138,6 +138,6 @@ class ShotWindows:
 
 
 def _window_frames(frame: Frame) -> int:
-    """Frames of a window of frames of this size."""
+    """Length of a window, for frames of this size."""
     held = max(_FEWEST_HELD, min(_MOST_BYTES // frame.nbytes, WINDOW_FRAMES + FOLLOWING_FRAMES))
     return held - FOLLOWING_FRAMES

@@ -1,4 +1,4 @@
-"""Runs a network over consecutive frames of one stream: its pictures, and its memory, reset at each shot."""
+"""Runs a network over the frames of one stream, with a memory that is reset at each shot."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from vitascope.segmentation.report import Tally
 
 
 class Views(Protocol):
-    """Makes the network's pictures from frames: ``EyeViews``, or fisheye pictures of it."""
+    """Makes the network's pictures from frames: of the eyes (``EyeViews``), or fisheye pictures of them."""
 
     @property
     def eyes(self) -> int:
@@ -46,7 +46,7 @@ class Views(Protocol):
         ...
 
     def windows(self, parts: Sequence[Region], grid: tuple[int, int]) -> list[Region]:
-        """Parts of the pictures, one each, upright in samples of a grid (height, width): as ``make`` takes them."""
+        """Convert parts of the upright pictures, one each, from samples of a grid (height, width) for ``make``."""
         ...
 
     def make(
@@ -57,7 +57,7 @@ class Views(Protocol):
         Args:
             frames: On the CPU, or NV12 or P010 on the GPU.
             wanted: Size and normalisation.
-            windows: What to show of each picture, as ``windows`` gives it; all of it when omitted.
+            windows: The part of each picture to show, from ``windows``; all of it when omitted.
         """
         ...
 
@@ -81,7 +81,7 @@ class EyeViews(Views):
         return len(self._regions)
 
     def windows(self, parts: Sequence[Region], grid: tuple[int, int]) -> list[Region]:
-        """Parts of the eyes, one each, upright in samples of a grid (height, width): as coded luma samples."""
+        """Convert parts of the upright eyes, one each, from samples of a grid (height, width) to coded luma samples."""
         return [
             coded_window(region, part, grid, self._rotation)
             for region, part in zip(self._regions, parts, strict=True)
@@ -90,10 +90,10 @@ class EyeViews(Views):
     def make(
         self, frames: Sequence[Frame], wanted: NetworkInput, *, windows: Sequence[Region] | None = None
     ) -> Any:
-        """Pictures [T, E, ...] of the eyes; whole ones on the CPU lie in memory that is used again once they go."""
+        """Pictures [T, E, ...] of the eyes; on the CPU, whole ones are in recycled memory."""
         on_gpu = is_on_gpu(frames[0].planes[0])
         shape = (len(frames), self.eyes, *wanted.picture_shape())
-        # Windows have sizes of their own: their memory would not be used again.
+        # Windows vary in size, so their memory could not be reused.
         arrays: Any = self._memory if windows is None and not on_gpu else array_module(on_gpu=on_gpu)
         images = arrays.empty(shape, wanted.dtype)
         for frame, out in zip(frames, images, strict=True):
@@ -112,7 +112,7 @@ class EyeViews(Views):
 
 
 def coded_window(region: Region, part: Region, grid: tuple[int, int], rotation_degrees: Rotation) -> Region:
-    """A part of an eye's upright picture as luma samples of the coded frame.
+    """Convert a part of an eye's upright picture to luma samples of the coded frame.
 
     Args:
         region: The eye, as coded.
@@ -121,7 +121,7 @@ def coded_window(region: Region, part: Region, grid: tuple[int, int], rotation_d
         rotation_degrees: Clockwise turn that makes the picture upright.
 
     Returns:
-        At least one sample, rounded to whole ones.
+        Whole samples, at least one each way.
     """
     turned = rotation_degrees in (90, 270)
     width, height = (region.height, region.width) if turned else (region.width, region.height)
@@ -156,29 +156,30 @@ class Times(Protocol):
 
 @dataclass(slots=True)
 class StreamNetwork:
-    """A network as one stream uses it: all that a lever needs to ask it."""
+    """A network with everything that a lever needs to run it on one stream."""
 
     network: MattingNetwork
     wanted: NetworkInput
-    """What the network is shown of a whole eye."""
+    """Format of the network's picture of a whole eye."""
     eye_size: tuple[int, int]
     """(height, width) of an eye, upright, in luma samples."""
     views: Views
     warm_up_frames: int
     look_ahead_frames: int
-    """First frames of a shot that are seen backwards before it is matted; they come in one batch. 0: none."""
+    """Number of a shot's first frames that are seen backwards before it is matted; they come in one batch. 0 for
+    none."""
     tally: Tally = field(default_factory=Tally)
-    """Counts what the network saw, and what became of the frames."""
+    """Counts the samples that the network saw, and what levers did with the frames."""
     first_network: MattingNetwork | None = None
     """For ``early_exit="selfie"``."""
     sizer: AdaptiveBatchSizer | None = None
-    """Bounds the frames of one call on a GPU."""
+    """Limits the number of frames in one call on a GPU."""
     times: Times | None = None
     """Times the calls on a GPU."""
     fisheye: FisheyeViews | None = None
-    """What whole eyes are shown as; None if they are shown as they are."""
+    """The fisheye pictures in which whole eyes are shown; None if eyes are shown as they are."""
     agreement: StereoAgreement | None = None
-    """Brings together what is known of two whole eyes; None if each keeps its own."""
+    """Makes the estimates of two whole eyes agree; None if each keeps its own."""
     has_close_ups: bool = False
     """True if the network may be shown smaller pictures while people fill them."""
 
@@ -194,17 +195,17 @@ class StreamNetwork:
         settles_again: bool = False,
         is_main: bool = False,
     ) -> ShotInference:
-        """Ask the network, or another one, for this stream; from the state of a shot that has begun, if it is given.
+        """Set up inference of this stream, with its network or another one.
 
         Args:
-            network: This one instead.
-            state: To go on from.
-            fisheye: What whole eyes are shown as.
-            agreement: Brings together the answers about two eyes.
-            looks_ahead: False where what is shown may begin again in the middle of a shot.
-            follows_people: As ``ShotInference`` takes it.
-            settles_again: Likewise; False where shots are not looked ahead to.
-            is_main: True for whole pictures in their order: close-ups and people at the rim are told in these.
+            network: Replaces the stream's own.
+            state: State of a shot that has begun, to continue from; a new one when omitted.
+            fisheye: The fisheye pictures in which whole eyes are shown.
+            agreement: Makes the estimates of two eyes agree.
+            looks_ahead: False if inference may start anew in the middle of a shot.
+            follows_people: See ``ShotInference``.
+            settles_again: See ``ShotInference``; ignored where shots are not looked ahead to.
+            is_main: True for whole pictures in frame order: close-ups and people at the rim are detected in these.
         """
         network = self.network if network is None else network
         people: CloseUps | RimPeople | None = None
@@ -230,22 +231,22 @@ class StreamNetwork:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answer:
-    """What the network says of one frame."""
+    """The network's output for one frame."""
 
     estimate: MatteEstimate
-    """About the pictures that it was shown."""
+    """Estimate of the pictures that the network was shown."""
     pictures: Any
-    """[E, ...]: those pictures; None where nobody looks at them again."""
+    """[E, ...]: those pictures; None if they are not needed again."""
     fisheye: FisheyeViews | None
-    """What they are of the eyes; None if they are the eyes' own."""
+    """The fisheye pictures that were shown; None if the eyes' own were."""
     agreement: StereoAgreement | None
-    """Brings together what is said of two eyes."""
+    """Makes the estimates of two eyes agree; None if each keeps its own."""
     usual_size: tuple[int, int] | None = None
-    """(height, width) that an answer about a smaller picture is enlarged to; None if it was no smaller."""
+    """(height, width) to which the estimate of a smaller picture is enlarged; None if it was no smaller."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes held beside the estimate, for the queues."""
+        """Bytes held in addition to the estimate, for the queues."""
         return 0 if self.pictures is None else int(self.pictures.nbytes)
 
     @property
@@ -258,12 +259,12 @@ class Answer:
         return MatteEstimate(gain=gain, offset=offset)
 
     def finish(self) -> MatteEstimate:
-        """The frame's matte, at the places of the eyes."""
+        """The frame's matte, mapped to the eyes."""
         return finished([self])[0]
 
 
 def finished(answers: Sequence[Answer]) -> list[MatteEstimate]:
-    """The frames' mattes, at the places of the eyes; on a GPU several are made in a launch."""
+    """Mattes of frames, mapped to the eyes; on a GPU, several are made in one launch."""
     mattes: list[MatteEstimate] = []
     for (fisheye, agreement), group in groupby(answers, lambda answer: (answer.fisheye, answer.agreement)):
         alike = list(group)
@@ -277,26 +278,26 @@ def finished(answers: Sequence[Answer]) -> list[MatteEstimate]:
 
 
 class ShotInference:
-    """Runs one stream's frames through a network, whole and once; owns the stream's recurrent state.
+    """Runs a network over the whole frames of one stream, and owns the recurrent state.
 
     Args:
-        network: Shared with other streams if need be; only this object's state is changed.
-        warm_up_frames: How often a recurrent network sees the first picture of a shot before its answer counts.
-        look_ahead_frames: First frames of a shot that a network with a memory in the plane sees backwards, too; as many
-            of them as are there with the first. 0: none.
-        state: State of a shot that has begun, to go on from; a new one when omitted.
-        sizer: Bounds the frames of one call. When a GPU runs out of memory, what was matted before stays matted,
-            and the call that failed is made again with fewer frames. All of a shot's in one call when omitted.
+        network: May be shared with other streams; only this object's state changes.
+        warm_up_frames: How often a recurrent network sees the first picture of a shot before its output counts.
+        look_ahead_frames: Number of a shot's first frames that a network with a spatial memory also sees backwards, as
+            far as they come in one batch. 0 for none.
+        state: State of a shot that has begun, to continue from; a new one when omitted.
+        sizer: Limits the number of frames in one call. When a GPU runs out of memory, finished mattes are kept, and the
+            failed call is repeated with fewer frames. When omitted, all frames of a shot go into one call.
         times: Times the calls.
         tally: Counts the samples that ``estimate`` shows to the network.
-        fisheye: What equirectangular eyes are shown as; they are shown as they are when omitted.
-        agreement: Brings together the answers about two eyes; each keeps its own when omitted.
-        follows_people: True where the network may compute what is near people alone, see ``FollowingState``: whole
-            pictures, one after the other.
-        settles_again: True if frames of a batch in which much is new, amid a shot, are shown small first, see
-            ``settle_again``, where the network's memory is a ``SpatialState``.
-        people: Where they are chooses the size of the pictures, or which fisheye pictures are shown and what brings
-            answers about these together; the network's memory is a ``SpatialState``. As given when omitted.
+        fisheye: The fisheye pictures in which eyes are shown; when omitted, eyes are shown as they are.
+        agreement: Makes the estimates of two eyes agree; when omitted, each keeps its own.
+        follows_people: True if the network may compute only what is near people, see ``FollowingState``; for whole
+            pictures in frame order.
+        settles_again: True to show frames within a shot in which much is new in small pictures first, see
+            ``settle_again``; needs a ``SpatialState``.
+        people: Chooses the pictures by where people are: their size, or the kind of fisheye pictures and the agreement
+            for these. Needs a ``SpatialState``. When omitted, the pictures never change.
     """
 
     def __init__(
@@ -325,25 +326,25 @@ class ShotInference:
         self._is_cold = network.recurrent and state is None
         self._people = people
         self._last_seen: tuple[int, MatteEstimate, Any] | None = None
-        """The shot's last frame: its number, the answer and the picture; None where nobody asks."""
+        """Number, estimate and picture of the shot's last frame; None if not needed."""
 
     @property
     def state(self) -> NetworkState:
-        """What the network remembers of the stream."""
+        """The network's memory of the stream."""
         return self._state
 
     @property
     def fisheye(self) -> FisheyeViews | None:
-        """What eyes are shown as now; None if as they are."""
+        """The fisheye pictures in use; None if eyes are shown as they are."""
         return self._people.views if isinstance(self._people, RimPeople) else self._fisheye
 
     @property
     def agreement(self) -> StereoAgreement | None:
-        """What brings together the answers about these; None if each eye keeps its own."""
+        """Makes the estimates of the pictures in use agree; None if each eye keeps its own."""
         return self._people.agreement if isinstance(self._people, RimPeople) else self._agreement
 
     def memory(self) -> list[FloatArray] | None:
-        """What the network remembers of the stream, to go on from in another run; None if that cannot be told."""
+        """The network's memory, from which another run can continue; None if it cannot be saved."""
         if not isinstance(self._state, SpatialState):
             return None
         arrays = self._state.arrays()
@@ -367,7 +368,7 @@ class ShotInference:
         )
 
     def begin(self, batch: Batch) -> list[Answer]:
-        """As ``estimate``, but for what any thread may do on the CPU: ``Answer.finish`` makes a matte of one."""
+        """Like ``estimate``, but leaves to ``Answer.finish`` what any thread may do on the CPU."""
         self._count(batch)
         numbers = [frame.index for frame in batch.frames]
         return self._answers(
@@ -380,10 +381,10 @@ class ShotInference:
         """Matte the next frames, a shot at a time.
 
         Args:
-            images: [T, E, ...] as the network's ``input_for`` says, NumPy or CuPy as the network takes them.
+            images: [T, E, ...] in the network's input format, NumPy or CuPy as it requires.
             starts_shot: For each of the T frames, True where a new shot begins.
-            indices: The frames' numbers, growing; where some are left out, those that follow are not looked at further
-                ahead for it. From 0 when omitted.
+            indices: Frame numbers, ascending. Frames that were left out count when a shot is looked ahead to. From 0
+                when omitted.
 
         Returns:
             T estimates.
@@ -395,14 +396,14 @@ class ShotInference:
         return self.finish(self._answers(images, starts_shot, numbers))
 
     def finish(self, answers: Sequence[Answer]) -> list[MatteEstimate]:
-        """Mattes of answers about consecutive frames.
+        """Finish the answers of consecutive frames.
 
         Raises:
             DeviceMemoryError: As ``run``.
         """
         if self._fisheye is None and self._agreement is None and self._people is None:
             return [answer.estimate for answer in answers]
-        # By itself: a call that is made again must not find a state that has moved on.
+        # Apart from inference: a repeated call must not find a state that has advanced.
         with self._timed(), memory_errors():
             return bounds_of_calls(self._sizer, len(answers)).in_ranges(
                 len(answers), lambda first, end: finished(answers[first:end])
@@ -420,18 +421,18 @@ class ShotInference:
         much_is_new: Sequence[bool] = (),
         shown: Any = None,
     ) -> list[Answer]:
-        """What the network answers.
+        """Run the network.
 
         Args:
-            images: As ``run`` takes them.
+            images: As in ``run``.
             starts_shot: Likewise.
-            numbers: Likewise the indices.
-            much_is_new: As a batch has it.
-            shown: The fisheye pictures of ``images``, where they are made already.
+            numbers: The ``indices`` of ``run``.
+            much_is_new: As in ``Batch``.
+            shown: The fisheye pictures of ``images``, if they are made already.
         """
         people = self._people
         close_ups = people if isinstance(people, CloseUps) else None
-        # Such a network takes frames one by one in any case: as they came, nothing is copied.
+        # Such a network takes frames one by one anyway; from the arrays that they came in, nothing is copied.
         one_by_one = (
             self._follows_people
             and isinstance(shown, JoinedPictures)
@@ -471,7 +472,7 @@ class ShotInference:
             if settles[first] and isinstance(self._state, SpatialState):
                 with memory_errors():
                     self._state = settle_again(self._network, seen[:1], self._state)
-                settles[first] = False  # the call may be made again, with fewer frames
+                settles[first] = False  # the call may be repeated with fewer frames
             if self._follows_people and isinstance(self._state, FollowingState):
                 self._state.follow_people()
             estimates = self._network.infer(seen, self._state)
@@ -508,17 +509,17 @@ class ShotInference:
         )
 
     def _ahead(self, starts_shot: Sequence[bool], numbers: Sequence[int], first: int) -> int:
-        """Where the frames end that the shot which begins at ``first`` is seen ahead."""
+        """End of the frames that are looked ahead to in the shot that begins at ``first``."""
         end = next_part(starts_shot, first, max(self._look_ahead_frames, 1))
         last = numbers[first] + self._look_ahead_frames
         return next((at for at in range(first + 1, end) if numbers[at] >= last), end)
 
     def _begin(self, show: Callable[[], Any], *, most: int) -> None:
-        """Give a shot's memory its beginning, and choose what is shown from then on.
+        """Initialise the memory for a shot, and choose the pictures that are shown.
 
         Args:
-            show: Gives the pictures of the shot's first frames, or of the first, as they are shown now.
-            most: Frames of one call.
+            show: Gives the pictures of the shot's first frames, or of the first alone, in the format in use.
+            most: Maximum frames in one call.
         """
         people = self._people
         if people is not None:
@@ -528,18 +529,18 @@ class ShotInference:
             return
         try:
             if isinstance(people, RimPeople):
-                # Memory would keep what it mistook in the usual pictures.
+                # Else the memory would keep mistakes made in the usual pictures.
                 people.are_seen = True
                 self._state.reset()
                 self._remember_beginning(show(), most=most)
             else:
                 self._choose(are_seen=True)
         except DeviceMemoryError:
-            self._state.reset()  # else the next try would begin with this one's
+            self._state.reset()  # else a retry would start from this attempt's memory
             raise
 
     def _remember_beginning(self, pictures: Any, *, most: int) -> FloatArray | None:
-        """What a shot's first frames are remembered as; the first one's alpha, None where nobody asks or it is unknown.
+        """Initialise the memory from a shot's first frames; gives the first one's alpha, None if not needed or unknown.
 
         Returns:
             float32 [E, h, w], 0..1, in the host's memory.
@@ -551,7 +552,7 @@ class ShotInference:
         return None if self._people is None else settled_alpha(answers, pictures[:1])
 
     def _look_for_people(self, number: int) -> None:
-        """Change what is shown where the last answer asks for it, before the first frame of a period."""
+        """Before the first frame of a period, choose its pictures by the last frame's matte."""
         if self._last_seen is None or self._people is None:
             return
         last, estimate, picture = self._last_seen
@@ -563,28 +564,28 @@ class ShotInference:
         self._last_seen = None
 
     def _choose(self, *, are_seen: bool) -> None:
-        """Show pictures of close-ups or of people at the rim, or the usual ones, from now on."""
-        assert self._people is not None  # whoever asks knows
+        """Switch to the pictures for close-ups or for people at the rim, or back to the usual ones."""
+        assert self._people is not None  # callers check
         if are_seen != self._people.are_seen and isinstance(self._state, SpatialState):
             with memory_errors():
                 self._people.change(self._state, are_seen=are_seen)
 
 
 def bounds_of_calls(sizer: AdaptiveBatchSizer | None, count: int) -> AdaptiveBatchSizer:
-    """The sizer; one that takes all ``count`` frames in one call where there is none."""
+    """The sizer; if there is none, one that takes all ``count`` frames in one call."""
     most = max(count, 1)
     return sizer or AdaptiveBatchSizer(most, max_batch_size=most, min_batch_size=most, growing=False)
 
 
 def _period(number: int) -> int:
-    """Which part of the video a frame lies in, at whose beginning it is asked who fills the picture.
+    """Number of a frame's period; at the start of each, the pictures are chosen again by where people are.
 
-    It follows from the frame's number, so neither batches nor frames that are left out change it.
+    It depends only on the frame's number, so neither batching nor skipped frames change it.
     """
     return number // LOOK_EVERY_FRAMES
 
 
 def next_part(starts_shot: Sequence[bool], first: int, most: int) -> int:
-    """Where the part that begins at frame ``first`` ends: at the next shot, after ``most`` frames, or at the end."""
+    """End of the part that begins at frame ``first``: at the next shot, after ``most`` frames, or at the end."""
     end = min(first + most, len(starts_shot))
     return next((step for step in range(first + 1, end) if starts_shot[step]), end)

@@ -1,9 +1,9 @@
 """Makes left and right mattes agree: where both eyes show the same part of a person, both get the mean.
 
 A network mattes each eye separately, with different errors in each; viewers see the difference as a shimmer around
-people. So the disparity of people is found on the network's small pictures, first coarsely over the whole possible
+people. So the disparity of people is found in the network's small pictures, first coarsely over the whole possible
 range, then more and more finely, and the eyes' estimates are averaged along it. What only one eye sees keeps its own
-estimate: there the two eyes' disparities or colours contradict each other.
+estimate: there, the two eyes' disparities or colours contradict each other.
 """
 
 from __future__ import annotations
@@ -40,53 +40,55 @@ _COARSE, _FINE = 4, 2
 """Factors by which the first two pictures used to find disparities are smaller than the network's."""
 _COARSE_RADIUS, _FINE_RADIUS, _FINEST_RADIUS = 3, 4, 6
 _LEAST_DISPARITY, _MOST_DISPARITY = -0.01, 0.17
-"""Range of disparities in radians, where the lens is known: from slightly squinting eyes to 0.38 m away."""
+"""Range of disparities in radians for a known lens: from slightly converging cameras to things 0.38 m away."""
 _FLAT_DISPARITIES = -0.04, 0.08
-"""Range of disparities as shares of the picture's width, where the lens is unknown: from behind the screen to close in
-front of it."""
+"""Range of disparities as shares of the picture's width for an unknown lens: from behind the screen to close in front
+of it."""
 _FINE_STEPS = (-2.0, -1.0, 0.0, 1.0, 2.0)
 _FINEST_STEPS = (-0.5, -0.25, 0.0, 0.25, 0.5)
-"""The same, in the pictures in which eyes are brought together, and their radius in the network's samples. Disparities
-along outlines were a fifth nearer to the true ones than with steps and ``_SMOOTH_SHARE`` twice as large in the
-network's pictures (six clips of ``benchmarks/vr_stereo``, seeds 51 to 53). A step along the pictures' slopes (Lucas and
-Kanade, 1981) after it came no nearer, nor did smoothing that trusts places with more to see.
+"""Disparities tried around those found so far, in quarter samples of the coarse pictures, where eyes are made to agree;
+``_FINEST_RADIUS`` is in the network's samples. Errors of disparities along outlines were a fifth smaller than with
+steps and ``_SMOOTH_SHARE`` twice as large in the network's pictures (six clips of ``benchmarks/vr_stereo``, seeds 51 to
+53). A gradient step after it (Lucas and Kanade, 1981) was no better, nor was smoothing that trusts places with more
+detail.
 """
 _FLAT_RADIUS = 7
 """Radius of the window for flat eyes, in fine samples."""
 _START_SHARE, _START_SPACING, _START_RIM = 0.3, 3, 3
-"""How fine disparities of flat eyes are smoothed before: as ``_SMOOTH_SHARE``, as ``smooth_disparity`` has it, and as
-far around people, in fine samples. A window then follows the shape of people, and shows two of them side by side. Flat
-eyes of 1024 samples were 4 points nearer along outlines than with narrower windows and no smoothing before (nine mattes
-of five clips of ``benchmarks/vr_stereo``, seed 51); with the true disparities they would be 6 to 21. Eyes of VR180 show
-people in half as many samples: two who touch were 10 points further apart so (seed 42), perhaps as one shape."""
+"""Smoothing of flat eyes' fine disparities before the last step: sigma, like ``_SMOOTH_SHARE``; spacing, see
+``smooth_disparity``; and the margin around people, in fine samples. Windows then follow the shape of people, and
+separate two who stand side by side. Flat eyes of 1024 samples were 4 points nearer along outlines than with narrower
+windows and no smoothing (nine mattes of five clips of ``benchmarks/vr_stereo``, seed 51); with the true disparities
+they would be 6 to 21 nearer. In VR180, which shows people in half as many samples, two who touch were 10 points further
+apart with it (seed 42), perhaps because they became one shape."""
 _BESIDE, _BESIDE_RADIUS, _BESIDE_STEPS = 3, 1, (-1.0, 0.0, 1.0)
-"""Coarse samples around a place in which somebody nearer may stand whose disparity is tried, too: a coarse window shows
-two people who are close together, and tells one disparity. Then windows and steps of the fine pictures: a wider window
-shows both people again. With it the eyes of VR180 in ``quality`` were 4 to 11 % nearer to each other in three scenes of
-``benchmarks/vr_stereo`` (crowd, hide, touch; seed 51); wider reach gave no more."""
+"""Reach, in coarse samples, within which a nearer person's disparity is tried, too: a coarse window that shows two
+people close together gives only one disparity. Then radius and steps in the fine pictures: a wider window would show
+both people again. With this, VR180 eyes in ``quality`` were 4 to 11 % nearer to each other in three scenes of
+``benchmarks/vr_stereo`` (crowd, hide, touch; seed 51); a wider reach gained nothing."""
 _SOMEBODY = 0.1
-"""Minimum alpha of a person whose disparity neighbours may try."""
+"""Minimum alpha of a person whose disparity is tried beside them."""
 _UNKNOWN = -1.0
-"""Placeholder for a disparity, or its opposite, where nobody is: lower than any that is tried."""
+"""Placeholder for the disparity, or its negative, of empty places: lower than any that is tried."""
 _TRUSTED_MEAN, _MOST_MEAN = 0.026, 0.034
-"""Misfit along people up to which matches are fully trusted, and from which on not at all: on synthetic clips it was
+"""Mean misfit along people up to which matches are fully trusted, and above which not at all: on synthetic clips it was
 0.006 to 0.018, and 0.035 to 0.09 with the eyes exchanged."""
 _CLIPPED_MISFIT = 0.06
-"""A window's misfit counts up to this in that mean."""
+"""Maximum misfit of a window in that mean."""
 _SMOOTH_SHARE = 0.15
-"""Difference between disparities of one thing, in half samples of the coarse pictures."""
+"""Sigma of smoothing: expected difference between disparities of one thing, in half samples of the coarse pictures."""
 _LOOKED_AT = _COARSE_RADIUS + 3
 """Margin around people that windows and smoothing need, in coarse samples."""
 _NOBODY = 1 / 512
 """Maximum alpha of an empty sample."""
 _TOLERANCE, _FLAT_TOLERANCE = 1.0, 0.7
-"""Half samples of the coarse pictures by which disparities that belong together may differ, and of flat eyes: with 1,
-alpha's error where people hide one another was up to 1 % larger (seed 51)."""
+"""Maximum difference of disparities that belong together, in half samples of the coarse pictures; and the same for flat
+eyes: with 1, alpha's error where people hide one another was up to 1 % larger (seed 51)."""
 _FRAMES_TOGETHER = 4
-"""Frames whose eyes a GPU makes agree at once: launching one frame takes longer than computing it."""
+"""Frames processed at once on a GPU: launches for one frame take longer than the computation."""
 _NO_DEPTH = 0.1
-"""Mean disparity along outlines up to which both eyes show one picture, in half samples of the coarse pictures: then no
-disparity is believed."""
+"""Mean disparity along outlines, in half samples of the coarse pictures, up to which both eyes count as the same
+picture: then all disparities are set to 0."""
 AGREEMENT_RULES: Final = (
     (_COARSE, _FINE, _COARSE_RADIUS, _FINE_RADIUS, _FINEST_RADIUS, _FINE_STEPS, _FINEST_STEPS),
     (_BESIDE, _BESIDE_RADIUS, _BESIDE_STEPS, _SOMEBODY),
@@ -102,7 +104,7 @@ AGREEMENT_RULES: Final = (
     ),
     MATCHING_RULES,
 )
-"""Constants that mattes of two eyes depend on."""
+"""Constants that mattes with stereo agreement depend on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +123,11 @@ class StereoAgreement:
 
     @classmethod
     def of_eyes(cls, lens: Lens | None, wanted: NetworkInput, *, right_eye_first: bool) -> Self:
-        """Make the agreement for pictures of eyes; only a lens that bends a nearing thing's path matters.
+        """Make the agreement for pictures of eyes; the lens matters only if it bends the path of an approaching thing.
 
         Args:
-            lens: Their projection, as far as it is known.
-            wanted: How they are prepared.
+            lens: Their projection, if it is known.
+            wanted: Their format.
             right_eye_first: True when the first eye is the right one.
         """
         return cls(lens if isinstance(lens, Equirectangular | Fisheye) else None, wanted, right_eye_first)
@@ -133,14 +135,14 @@ class StereoAgreement:
     def agree(self, estimates: Sequence[MatteEstimate], images: Sequence[Any]) -> list[MatteEstimate]:
         """Estimates of some frames with both eyes in agreement, in the form of ``estimates``.
 
-        Of their planes alpha's alone, or all of them where nobody has an outline. Coefficients are brought together at
-        the size of ``images`` where that is larger, and are of that size then: they draw the mattes of two eyes from
-        pictures with two backgrounds, so that mattes which agree in small pictures differ in large ones.
+        Only alpha's planes are kept, or all planes where nobody has an outline. If ``images`` are larger, coefficients
+        are made to agree at their size, and have it afterwards: they are applied to pictures with different
+        backgrounds, so mattes that agree in small pictures differ in large ones.
 
         Args:
-            estimates: Of one size and form, of one frame each: the pictures of the first eye, then as many of the
+            estimates: Of one frame each, all of one size and form: the pictures of the first eye, then as many of the
                 second.
-            images: [2 * count, ...] what the network saw of each, or the same in more samples.
+            images: [2 * count, ...] what the network saw of each, or the same at a larger size.
         """
         if is_on_gpu(images[0]):
             return [
@@ -155,12 +157,12 @@ class StereoAgreement:
     def _agree_on_gpu(
         self, estimates: Sequence[MatteEstimate], images: Sequence[Any]
     ) -> Iterator[MatteEstimate]:
-        """``agree`` on whole pictures: the GPU would have to wait for the host to know where people are."""
+        """``agree`` on whole pictures, as the host would have to wait for the GPU to know where people are."""
         arrays = array_module(on_gpu=True)
         joined, pictures = MatteEstimate.joined(estimates), np.concatenate(list(images))
         rgb, grey, size = plain_rgb(pictures, self.wanted), None, joined.size
         if joined.alpha is not None:
-            matte = arrays.asarray(joined.alpha)  # of a network that answers in the host's memory
+            matte = arrays.asarray(joined.alpha)  # some networks answer in the host's memory
         else:
             joined = _as_fine(joined, rgb)
             grey = small_grey(joined, pictures, self.wanted)
@@ -179,7 +181,7 @@ class StereoAgreement:
             estimate = _as_fine(estimate, rgb)
             out = scratch_array("grey", (len(rgb), *rgb.shape[2:]))
             grey = small_grey(estimate, images, self.wanted, out=out)
-            # Alpha as it is before it is clipped: the mean of two clipped mattes would be no line through grey.
+            # Alpha before clipping: the mean of two clipped mattes would not be linear in grey.
             gain = _last(estimate.gain)
             matte = np.multiply(gain, grey, scratch_array("matte", gain.shape))
             matte += _last(estimate.offset)
@@ -204,7 +206,7 @@ class StereoAgreement:
         """``agree`` on whole pictures.
 
         Args:
-            estimate: Of N frames, one after the other.
+            estimate: Of N consecutive frames.
             rgb: [2 * N * count, 3, h, w] what the network saw.
             matte: [2 * N * count, h, w] alpha of both eyes before it is clipped, at the estimate's size.
             grey: Likewise, of ``rgb``; None with a plain matte.
@@ -223,11 +225,11 @@ class StereoAgreement:
             self._blended(planes[both], _alike_bright(pictures[both]), geometries)
             for both in _pairs(estimate, frames)
         ]
-        # Most have one part, which is as large as the pictures: not copied.
+        # Most have one part, as large as the pictures: nothing is copied.
         blended = parts[0] if len(parts) == 1 else arrays.stack(parts, axis=1).reshape(planes.shape)
         if grey is None:
             return MatteEstimate(alpha=blended[:, 0])
-        # In place: gain is a view, which would keep the matte's memory beside an offset of its own.
+        # In place: gain is a view that keeps the matte's memory, so a new offset would take more.
         gain, offset = blended[:, 1:], blended[:, :1]
         offset -= gain * grey[:, None]
         return MatteEstimate(gain=gain, offset=offset)
@@ -236,7 +238,7 @@ class StereoAgreement:
         self, estimate: MatteEstimate, rgb: Any, matte: Any, grey: Any, size: tuple[int, int], small: Any
     ) -> MatteEstimate:
         """``agree`` in the part of the pictures that holds everybody; ``small`` is alpha at the fine size."""
-        # Parts end where samples of all sizes do.
+        # Parts must end between samples at all sizes.
         times = [Fraction(full, side // _COARSE) for full, side in zip(estimate.size, size, strict=True)]
         planes = (
             [matte.copy()] if grey is None else [_last(estimate.gain).copy(), _last(estimate.offset).copy()]
@@ -269,24 +271,24 @@ class StereoAgreement:
     def _geometries(
         self, size: tuple[int, int], full_size: tuple[int, int], *, device: int | None
     ) -> list[_Geometry]:
-        """Places of samples in the other eye: for coarse and fine pictures, by the network's size, and for all."""
+        """Places of samples in the other eye: for coarse and fine pictures of the network's, and for the full size."""
         height, width = fine = _smaller(size, _FINE)
         coarse = (-(-height * _FINE // _COARSE), -(-width * _FINE // _COARSE))
         full = _enlarged_geometry(self, size, full_size, device)
         return [_geometry(self, coarse, device), _geometry(self, fine, device), full]
 
     def _blended(self, planes: Any, pictures: Any, geometries: Sequence[_Geometry]) -> Any:
-        """Planes of the two eyes of some frames, or of the same part of all.
+        """Blend the planes of both eyes of some frames, or of the same part of each.
 
         Args:
             planes: float32 [2 * N, C, h, w].
             pictures: float32 [2 * N, 4, h, w]: RGB and alpha.
-            geometries: Of that part, as ``_geometries`` gives them.
+            geometries: Result of ``_geometries``, for that part.
         """
         arrays = array_module(on_gpu=is_on_gpu(pictures))
         coarse, fine, finest = geometries
         fine_size = fine.shown.shape[1:]
-        # Half a sample of the coarse picture apart, straight ahead.
+        # Half a sample of the coarse picture apart, at the centre.
         step = 0.5 / coarse.samples_per_disparity
         least, most = _FLAT_DISPARITIES if self.lens is None else (_LEAST_DISPARITY, _MOST_DISPARITY)
         steps = [least + number * step for number in range(math.ceil((most - least) / step) + 3)]
@@ -329,7 +331,7 @@ class StereoAgreement:
         total = _sums(outline) + 1e-6
         found *= _sums(abs(found) * outline) / total > _NO_DEPTH * step
         mean = _sums(misfit.clip(0, _CLIPPED_MISFIT) * outline) / total
-        # Eyes in the wrong order or of two scenes fit badly all along people; then nothing is blended.
+        # Eyes in the wrong order, or of different scenes, fit badly along people; then nothing is blended.
         shown = (fine.shown * _falling(mean, _TRUSTED_MEAN, _MOST_MEAN)).astype("float32")
         found, shown = (each.reshape(-1, *fine_size) for each in (found, shown))
         tolerance = step * (_FLAT_TOLERANCE if self.lens is None else _TOLERANCE)
@@ -345,16 +347,16 @@ class _Geometry:
     curves: Any
     """Curves for ``match_eyes``."""
     shown: Any
-    """float32 [2, h, w]: 1 where the other eye looks, however near a thing is."""
+    """float32 [2, h, w]: 1 where the other eye sees things at any distance."""
     samples_per_disparity: float
-    """Samples per unit of disparity, straight ahead."""
+    """Samples per unit of disparity, at the centre."""
 
     def part(self, box: _Box) -> _Geometry:
         """The same, for a part of the pictures."""
         return _Geometry(self.curves[box], self.shown[box], self.samples_per_disparity)
 
     def on(self, device: int | None) -> Self:
-        """The same in a GPU's memory, by its number; itself without one."""
+        """The same in the memory of a GPU, given by its number; unchanged for None."""
         if device is None:
             return self
         arrays = array_module(on_gpu=True)
@@ -363,13 +365,13 @@ class _Geometry:
 
 
 def _with_nearer(found: Any, small: Any, smaller: Any, fine: _Geometry, *, step: float) -> Any:
-    """Refine disparities to the fine size; beside a nearer person, theirs is taken where it fits better.
+    """Enlarge disparities to the fine size; beside a nearer person, their disparity is used where it fits better.
 
     Args:
         found: float32 [2 * N, h, w]: disparities at the coarse size.
         small: float32 [2 * N, 4, h, w]: RGB and alpha at that size.
         smaller: Likewise, at the fine size.
-        fine: Where the other eye shows each of its samples.
+        fine: Geometry of the fine size.
         step: Half a sample of the coarse picture.
 
     Returns:
@@ -383,7 +385,7 @@ def _with_nearer(found: Any, small: Any, smaller: Any, fine: _Geometry, *, step:
         around = greatest_around(around)
     nearest, opposite_of_farthest = around[:, 0], around[:, 1]
     is_beside = (nearest + opposite_of_farthest > _TOLERANCE * step) & (opposite_of_farthest > _UNKNOWN)
-    if not is_on_gpu(found) and not is_beside.any():  # a GPU's answer would have to be waited for
+    if not is_on_gpu(found) and not is_beside.any():  # asking a GPU would mean waiting for it
         return start
     nearer = arrays.where(is_beside, nearest, found).astype("float32")
     steps = [quarter * step / 2 for quarter in _BESIDE_STEPS]
@@ -397,13 +399,13 @@ def _with_nearer(found: Any, small: Any, smaller: Any, fine: _Geometry, *, step:
 
 
 def _smooth_near_people(found: Any, alpha: Any, *, step: float, nobodys: float) -> Any:
-    """Smooth disparities to the shape of people, who are wider than windows; disparities of empty places are ignored.
+    """Smooth disparities within people, who are wider than windows; disparities of empty places are ignored.
 
     Args:
         found: float32 [2 * N, h, w].
         alpha: float32 [2 * N, 1, h, w], 0..1, of the same samples.
         step: Half a sample of the coarse picture.
-        nobodys: A disparity that nobody has, nor anything like it.
+        nobodys: A disparity far from any that people have.
 
     Returns:
         float32 [2 * N, h, w].
@@ -423,11 +425,11 @@ _Box = tuple["slice | EllipsisType", ...]
 
 
 def _near_people(alpha: npt.NDArray[np.float32], multiples: Sequence[int]) -> _Box:
-    """The part of two pictures that holds everybody in both, and what is looked at around them, in coarse samples.
+    """The part of two pictures that holds everybody in both, and the margin needed around them, in coarse samples.
 
     Args:
         alpha: float32 [2, h, w], 0..1, at the fine size; somebody is there.
-        multiples: Of what rows and columns begin and end at multiples, unless the picture ends.
+        multiples: Of rows and of columns: the part begins and ends at multiples of these, or at the picture's end.
     """
     seen = (alpha.max(axis=0) > _NOBODY).astype(np.uint8)
     times = _COARSE // _FINE
@@ -442,7 +444,7 @@ def _near_people(alpha: npt.NDArray[np.float32], multiples: Sequence[int]) -> _B
 
 
 def _scaled(box: _Box, down: Fraction | int, across: Fraction | int) -> _Box:
-    """Scale a part to a picture that is so many times as high and as wide."""
+    """Scale a part to a picture that is ``down`` times as high and ``across`` times as wide."""
     *_, rows, columns = box
     assert isinstance(rows, slice)  # rows and columns come last
     assert isinstance(columns, slice)
@@ -459,9 +461,9 @@ def _smaller(size: tuple[int, int], times: int) -> tuple[int, int]:
 
 
 def _as_fine(estimate: MatteEstimate, rgb: Any) -> MatteEstimate:
-    """Coefficients at the size of pictures [..., 3, h, w] that have more samples; else as they are."""
+    """Enlarge coefficients to the size of pictures [..., 3, h, w], if these are larger."""
     gain, offset = estimate.gain, estimate.offset
-    assert gain is not None  # coefficients, as whoever asks has seen
+    assert gain is not None  # coefficients, callers check
     assert offset is not None
     size = (max(estimate.size[0], rgb.shape[-2]), max(estimate.size[1], rgb.shape[-1]))
     if size == estimate.size:
@@ -476,19 +478,19 @@ def _geometry(agreement: StereoAgreement, size: tuple[int, int], device: int | N
     if agreement.right_eye_first:
         curves, shown = curves[::-1].copy(), shown[::-1].copy()
     height, width = size
-    # The mean of both eyes, so that nothing depends on which of them is the first.
+    # The mean of both eyes, so that their order does not matter.
     ahead = float(abs(curves[:, 0, height // 2, width // 2]).mean())
     return _Geometry(curves, shown, ahead).on(device)
 
 
-@lru_cache(maxsize=2)  # a video's, of bent pictures and of others: each takes 0.2 GB for eyes of 2048 samples
+@lru_cache(maxsize=2)  # one for bent pictures, one for others; each takes 0.2 GB for eyes of 2048 samples
 def _enlarged_geometry(
     agreement: StereoAgreement, size: tuple[int, int], full_size: tuple[int, int], device: int | None
 ) -> _Geometry:
-    """Enlarge the network's geometry, which is smooth: computing a larger one takes seconds and a gigabyte."""
+    """Enlarge the geometry of the network's pictures: computing a larger one takes seconds and a gigabyte."""
     if size == full_size:
         return _geometry(agreement, size, device)
-    known = _geometry(agreement, size, None)  # enlarged by a GPU, another stream might read it too early
+    known = _geometry(agreement, size, None)  # on a GPU, another stream might read it too early
     times = [full / side for full, side in zip(full_size, size, strict=True)]
     curves = resized(known.curves.reshape(4, 3, *size), full_size).reshape(2, 6, *full_size)
     curves[:, :3] *= times[1]
@@ -498,31 +500,31 @@ def _enlarged_geometry(
 
 
 def _last(planes: Any) -> Any:
-    """Alpha's own of planes [E, C, h, w], float32 [E, h, w]."""
+    """Alpha's planes among [E, C, h, w], as float32 [E, h, w]."""
     return planes[:, -1].astype("float32", copy=False)
 
 
 def _pairs(estimate: MatteEstimate, frames: int = 1) -> list[slice]:
-    """Slices of the pictures that show one part of both eyes, frame by frame."""
+    """Slices that select the pictures of one part in both eyes, frame by frame."""
     count = estimate.eye_count // (2 * frames)
     return [slice(number, None, count) for number in range(count)]
 
 
 def _by_frame(planes: Any) -> Any:
-    """Planes [2 * N, h, w] of both eyes of each frame, as [N, 2, h, w]."""
+    """Reshape planes [2 * N, h, w] of both eyes of each frame to [N, 2, h, w]."""
     return planes.reshape(-1, 2, *planes.shape[1:])
 
 
 def _sums(planes: Any) -> Any:
-    """The sum of each frame's, [N, 1, 1, 1]."""
+    """Sums over each frame, [N, 1, 1, 1]."""
     return planes.sum(axis=(1, 2, 3), keepdims=True)
 
 
 def _alike_bright(pictures: Any) -> Any:
-    """RGB and alpha [2 * N, 4, h, w], changed: people are as bright and as blue as in both eyes, as cameras differ."""
+    """Give people the mean colour of both eyes, as cameras differ; changes RGB and alpha [2 * N, 4, h, w] in place."""
     colors, alpha = pictures[:, :3], pictures[:, 3:]
     if is_on_gpu(pictures):
-        sums = (colors * alpha).sum(axis=-1).sum(axis=-1)  # at once, it is slow: few sums, and long ones
+        sums = (colors * alpha).sum(axis=-1).sum(axis=-1)  # one reduction to few, long sums is slow
     else:
         sums = np.stack([np.tensordot(*each, axes=2) for each in zip(colors, alpha[:, 0], strict=True)])
     means = (sums / (alpha.sum(axis=-1).sum(axis=-1) + 1e-6)).reshape(-1, 2, 3)
@@ -541,5 +543,5 @@ def _falling(value: Any, first: float, last: float) -> Any:
 
 
 def _has_outline(alpha: npt.NDArray[np.float32]) -> bool:
-    """False if there is nobody, or nothing but people: any two eyes agree on that."""
+    """False if there is nobody, or nothing but people: then two eyes agree anyway."""
     return bool(((alpha > 0.02) & (alpha < 0.98)).any())

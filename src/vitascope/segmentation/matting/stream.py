@@ -1,4 +1,4 @@
-"""Takes a video from frames to alpha: prepare, infer, refine. The same on the CPU and on a GPU."""
+"""Mattes a video from frames to alpha: prepare, infer, refine. The same on the CPU and on a GPU."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ from vitascope.vr.stereo import eye_regions
 
 @dataclass(frozen=True, slots=True)
 class MattingOptions:
-    """Settings of mattes, as plain values."""
+    """Matting settings, as plain values."""
 
     edges: EdgeOptions = field(default_factory=EdgeOptions)
     decontaminate: bool = False
     temporal_smoothing: float = 0.0
     scene_cut_threshold: float = 0.05
     warm_up_frames: int = 3
-    """How often a recurrent network sees the first picture of a shot before its answer counts."""
+    """How often a recurrent network sees the first picture of a shot before its output counts."""
     look_ahead_frames: int = 0
-    """First frames of a shot that are collected, so that a network with a spatial memory can see them backwards before
+    """Number of a shot's first frames to collect, so that a network with a spatial memory can see them backwards before
     the first is matted; 0, as in live runs, holds nothing back."""
     has_close_ups: bool = False
     """True to show a network with a spatial memory smaller pictures while people fill them, see ``CloseUps``."""
@@ -79,35 +79,35 @@ class Matte:
     alpha: Plane
     """uint8 [H, W] 0..255 for 8-bit frames, uint16 0..65535 for deeper ones; on the frame's device."""
     foreground: Frame
-    """The frame with the old background's colour taken out of soft edges; the frame itself when not asked for."""
+    """The frame with the old background's colour removed from soft edges; the frame itself without decontamination."""
 
 
 class StreamMatting:
     """Mattes one video: owns its recurrent state, its eyes, and its smoothing.
 
-    ``prepare``, ``infer`` and ``refine`` may run on three threads; ``infer`` in frame order on one, ``prepare`` on any
-    number, ``refine`` too unless ``refines_in_order``.
+    ``prepare``, ``infer`` and ``refine`` may run on different threads: ``infer`` on one, in frame order; the others on
+    any number, except ``refine`` if ``refines_in_order``.
 
     Args:
-        network: Shared with other streams if need be; only this object's state is changed.
+        network: May be shared with other streams; only this object's state changes.
         size: (height, width) of the frames as coded.
-        layout: How two eyes share the frame.
+        layout: Layout of the eyes in the frame.
         rotation_degrees: Clockwise turn that makes the picture upright.
-        options: Edges, smoothing, decontamination, cuts, levers.
-        lens: Projection of each eye, upright; None for flat pictures. Equirectangular eyes, and for networks without a
-            memory fisheye ones, are shown as ``FisheyeViews``, unless a lever looks at parts of them.
+        options: The settings.
+        lens: Projection of each eye, upright; None for flat pictures. Equirectangular eyes, and fisheye ones for
+            networks without memory, are shown as ``FisheyeViews``, unless a lever crops them.
         right_eye_first: True when the left or upper half is the right eye's.
-        first_network: What looks first where ``options.inference`` asks for another network.
-        cache: Mattes of this stretch of the video, known and to be kept.
-        sizer: Bounds the frames of one call on a GPU.
-        times: Times the parts on a GPU.
-        download: Begins to bring new mattes down from a GPU to the cache.
-        around: Puts an estimator around all others: who is who.
-        waits: Let frames that look like a new shot wait for those after them. Where none may wait, in live runs, a shot
-            begins with the frame at which that is certain: up to ``LOOK_AHEAD_FRAMES`` late.
+        first_network: The first network, if ``options.inference`` asks for one.
+        cache: The cache of mattes for this stretch of the video.
+        sizer: Limits the number of frames in one call on a GPU.
+        times: Times the steps on a GPU.
+        download: Starts to copy new mattes from a GPU for the cache.
+        around: Wraps an estimator around all others, to tell people apart.
+        waits: True to hold frames that may start a shot until those after them decide. In live runs, which hold nothing
+            back, a shot starts at the frame that decides: up to ``LOOK_AHEAD_FRAMES`` late.
 
     Raises:
-        UsageError: The network cannot do what ``options.inference`` asks for; that it cannot look back is no error.
+        UsageError: The network does not support what ``options.inference`` asks for; looking back is skipped instead.
     """
 
     def __init__(
@@ -134,9 +134,9 @@ class StreamMatting:
         self.options = options
         self.cut_count = 0
         self.cut_pts: list[int] = []
-        """pts of the frames that began a new shot, so far."""
+        """pts of the frames that started a shot so far."""
         self.told_cuts: Callable[[Frame], bool] | None = None
-        """Tells whether a shot begins with the next frame, if another stage finds cuts; None: cuts are found here."""
+        """Tells whether the next frame starts a shot, if another stage finds cuts; None if cuts are found here."""
         eye_size = upright_size(self.regions[0].size, rotation_degrees)
         known = None if cache is None or not cache.is_complete else cache.network_input
         self._fisheye: FisheyeViews | None = None
@@ -145,7 +145,7 @@ class StreamMatting:
             known = self._fisheye.eye
         self.network_input: NetworkInput = network.input_for(eye_size) if known is None else known
         agreement: StereoAgreement | None = None
-        # A network that is not open yet stays so where all mattes are known.
+        # If all mattes are known, this must not open a deferred network.
         may_wait = waits and (cache is None or not cache.is_complete)
         remembers = may_wait and network.recurrent and side_multiple(network) is not None
         inference = options.inference
@@ -155,7 +155,7 @@ class StreamMatting:
                 "missed_people": inference.may_look_for_missed and remembers,
             }
         )
-        # Eyes that lie on their side see a thing above and below, not beside each other.
+        # In eyes turned by 90 or 270 degrees, disparities would be vertical.
         if (
             inference.stereo_agreement
             and inference.shows_whole_eyes
@@ -197,30 +197,30 @@ class StreamMatting:
             self._beginnings = ShotWindows()
         if around is not None:
             self._mattes = around(self._mattes, self.network_input)
-        self._seen = PeopleSeen(is_anybody=not waits)  # live, whoever watches the picture sees it
+        self._seen = PeopleSeen(is_anybody=not waits)  # live runs need no note: their picture is watched
         self._cuts = SceneCutDetector(options.scene_cut_threshold)
         self._waits = waits
         self._undecided: Batch | None = None
         self._decided: list[bool] = []
         self._much_is_new: list[bool] = []
-        """True where much is new, for each decided frame."""
+        """For each decided frame, True if much is new."""
         self._smoother = AlphaSmoother(options.temporal_smoothing)
         self._smoothed_shot = 0
 
     @property
     def picture_bytes(self) -> int:
-        """Bytes of a frame's pictures for the network, and of the eyes' own that fisheye ones are made from."""
+        """Bytes of a frame's pictures for the network, including the eyes' own that fisheye ones are made from."""
         samples = 3 * prod(self.network_input.size)
         if self._fisheye is not None:
             samples += 3 * self._fisheye.samples(1, 1)
         return len(self.regions) * samples * np.dtype(self.network_input.dtype).itemsize
 
     def needs_pictures(self, index: int) -> bool:
-        """False for a frame that the network need not see, because its matte is in the cache."""
+        """False if the network need not see a frame, because its matte is in the cache."""
         return self._cached is None or self._cached.needs_pictures(index)
 
     def prepare(self, frames: Sequence[Frame]) -> Batch:
-        """Make the network's pictures, unless mattes are known. Any thread, any order.
+        """Make the network's pictures, unless mattes are known; on any thread, in any order.
 
         Args:
             frames: Consecutive, on one device; all of them with ``needs_pictures``, or none.
@@ -234,19 +234,18 @@ class StreamMatting:
         for_levers = self.options.inference.wants_tiles
         looks_for_cuts = self.options.scene_cut_threshold > 0 and self.told_cuts is None
         if for_levers or looks_for_cuts:
-            eyes = batch.images if for_levers else batch.images[:, :1]  # one tells cuts
+            eyes = batch.images if for_levers else batch.images[:, :1]  # cuts need only one
             batch.tiles = tile_means(plain_rgb(eyes, self.network_input))
         return batch
 
     def infer(self, batches: Sequence[Batch]) -> list[Matted]:
-        """Find scene cuts, and run the network over consecutive frames; a cut inside the batch splits it.
+        """Find scene cuts, and run the network over consecutive frames; a cut inside a batch splits it.
 
         Args:
             batches: In order; their tiles are in the host's memory.
 
         Returns:
-            One for each frame, in order, but those of frames that wait, see ``waits``: they come with the next ones, or
-            with ``infer_rest``.
+            One for each frame, in order. Frames that wait, see ``waits``, come with later ones or from ``infer_rest``.
         """
         matted: list[Matted] = []
         for without_pictures, group in groupby(batches, lambda batch: batch.images is None):
@@ -276,7 +275,7 @@ class StreamMatting:
         return self._infer_decided(self._undecided)
 
     def _notice_cuts(self, batch: Batch) -> None:
-        """Decide frame by frame where shots begin."""
+        """Decide where shots begin, as far as is known."""
         if self.told_cuts is not None:
             self._decided += map(self.told_cuts, batch.frames)
             self._much_is_new += [False] * len(batch)
@@ -290,7 +289,7 @@ class StreamMatting:
         self._much_is_new += self._cuts.much_is_new if self._waits else [False] * len(batch)
 
     def _infer_decided(self, batch: Batch) -> list[Matted]:
-        """Matte the frames for which it is known whether a shot begins; the others wait."""
+        """Matte the frames for which cuts are decided; the others wait."""
         count = len(self._decided)
         starts, self._decided = self._decided, []
         much_is_new, self._much_is_new = self._much_is_new, []
@@ -337,11 +336,11 @@ class StreamMatting:
         ]
 
     def _look_for_people(self, batch: Batch, estimates: Sequence[MatteEstimate]) -> None:
-        """Look for people in small mattes, on a GPU only: on the CPU, the finished alpha is checked instead."""
+        """Look for people in small mattes, on a GPU; on the CPU, the finished alpha is checked instead."""
         if not is_on_gpu(batch.frames[0].planes[0]):
             return
         if batch.images is None or not is_on_gpu(batch.images):
-            # From the cache: alpha is known once it is drawn.
+            # Unknown for mattes from the cache, so no note is given.
             self._seen.is_anybody = True
             return
         pairs = zip(estimates, batch.images, strict=True)
@@ -351,7 +350,7 @@ class StreamMatting:
             )
 
     def _finishes_apart(self, batch: Batch) -> bool:
-        """True on the CPU if only the network uses mattes: threads that draw finish them meanwhile."""
+        """True on the CPU if no lever needs finished mattes: the threads that draw finish them."""
         return (
             isinstance(self._mattes, BeginningEstimator)
             and batch.images is not None
@@ -364,10 +363,10 @@ class StreamMatting:
             self._cached.store(last_index)
 
     def finish(self, *, is_whole: bool) -> list[str]:
-        """Complete the cache of mattes, once all frames are through; what the user should know of it.
+        """Complete the cache of mattes after the last frame; returns notes for the user.
 
         Args:
-            is_whole: True when the video, or its stretch, ended and was not broken off.
+            is_whole: True if the video, or its stretch, was run to its end.
         """
         return [] if self._cached is None else self._cached.finish(is_whole=is_whole)
 
@@ -390,7 +389,7 @@ class StreamMatting:
 
     @property
     def refines_in_order(self) -> bool:
-        """True when ``refine`` must be called in the order of frames: it smooths over time. Else any thread may."""
+        """True if ``refine`` must be called in frame order, as it smooths over time."""
         return self.options.temporal_smoothing > 0
 
     def settle(self, matted: Matted) -> MatteEstimate:
@@ -405,7 +404,7 @@ class StreamMatting:
         estimate = as_coefficients(matted.estimate, matted.images, self.network_input)
         on_gpu = is_on_gpu(matted.frame.planes[0])
         if is_on_gpu(estimate.gain) != on_gpu:
-            # From the cache, and of plain mattes, they come in the host's memory.
+            # Estimates from the cache and of plain mattes are in the host's memory.
             arrays = array_module(on_gpu=on_gpu)
             estimate = MatteEstimate(
                 gain=arrays.asarray(estimate.gain), offset=arrays.asarray(estimate.offset)
@@ -444,7 +443,7 @@ class StreamMatting:
             person, scene = estimate.gain[:, :3], estimate.offset[:, :3]
             foreground = decontaminate(frame, alpha, person=person, scene=scene, **place)
         if options.temporal_smoothing > 0:
-            if matted.shot != self._smoothed_shot:  # a live run may have dropped the frame that began it
+            if matted.shot != self._smoothed_shot:  # a live run may have dropped the frame that started it
                 self._smoother.reset()
                 self._smoothed_shot = matted.shot
             alpha = self._smoother.smooth(frame, alpha)

@@ -5,7 +5,7 @@
     Batch ──> CachedMattes ──> SkipStatic ──> EarlyExit ──> ShotInference | MissedOnTheWay | Bidirectional ──> mattes
                                                           | Cropped | Zoomed | MultiScale
 
-Each is an ``Estimator``, present only if it is requested; those on the left are given the one on their right, and
-ask it for fewer frames. ``chain`` builds what the options ask for. All work where the pictures are, on the CPU and on a
-GPU; what is decided is decided on the host from a few hundred numbers.
+Each is an ``Estimator``, present only if it is requested; each wraps the one on its right, and asks it for fewer
+frames. ``chain`` builds them from the options. All compute where the pictures are, on the CPU or on a GPU; decisions
+are made on the host from a few hundred numbers.
 """

@@ -30,24 +30,24 @@ from vitascope.segmentation.matting.shots import ShotInference, StreamNetwork, b
 
 BACKWARD_SCALE: Final = 2 / 3
 """Size of the pictures in the backward pass, relative to the usual ones: the network recognises people best where one
-of its features covers more of a body. In clips of 640x360, which have no samples for edges, it made alpha's error 2 to
-8 percent larger in seven of eight classes of ``benchmarks/matte_quality`` (seeds 111 to 114), and no smaller in the
-eighth."""
+of its features covers more of a body. In clips of 640x360, which are too small for larger edges, it made alpha's error
+2 to 8 percent larger in seven of eight classes of ``benchmarks/matte_quality`` (seeds 111 to 114), and no smaller in
+the eighth."""
 NEAR_SIDE: Final = 384
-"""Longest side of the backward pass's pictures, in samples, where one person is near: they show more of the hair.
-Chosen against 512, on close-ups of the seeds 111 to 126."""
+"""Longest side of the backward pass's pictures, in samples, while one person is near: smaller ones show more of the
+hair. Chosen against 512, on close-ups of the seeds 111 to 126."""
 EDGE_SCALE: Final = 1.25
 """Size of the pictures that edges are taken from, relative to the usual ones: edges are finer in them, but people who
 fill them are lost."""
 _AGREEMENT_SCALE = 1.6
 """Maximum size of the pictures in which the two eyes are made to agree, relative to the edges' pictures: reached by
-eyes of 1536 samples. In smaller pictures, mattes that agree differ again where large ones are drawn from two
-backgrounds. In pictures of 2048 samples the eyes of two clips were 57 % nearer along outlines, here 52 %, in their own
-size 43 %; they take 1.8 times the memory."""
+eyes of 1536 samples. If eyes agree in smaller pictures, their full-size mattes, refined over two backgrounds, differ
+again. In pictures of 2048 samples the eyes of two clips were 57 % nearer along outlines, with this limit 52 %, in the
+edges' own size 43 %; but 2048 samples take 1.8 times the memory."""
 _FRAMES_THAT_AGREE = 4
 """Frames whose eyes are made to agree at once: their pictures take about as much memory as those of a call."""
 _FRAMES_OF_A_CALL = 8
-"""Frames of a window shown in one call, or as many as are looked ahead to: the network's output is larger than what is
+"""Frames of a window shown in one call, unless more are looked ahead to: the network's output is larger than what is
 kept of it."""
 _CELLS = 24
 """Cells along the longest side, in each of which the answers are weighed. This and the following constants were chosen
@@ -61,45 +61,46 @@ _FAVOUR = 10
 """Additional weight of an answer that sees somebody, relative to one that sees nobody: one direction loses people more
 often than it invents them."""
 _YOUNG: Final = (0.25, 0.5, 0.75)
-"""Weight of "nobody" from the forward pass in the first frames of a shot; 1 in later frames. Its memory then comes from
-smaller pictures. Somebody who leaves is visible in them as usual."""
+"""Weight of "nobody" from the forward pass in the first frames of a shot; 1 in later frames. In the first frames, its
+memory comes from smaller pictures; people who leave are visible in these as usual."""
 _DECISION = 2
 """Exponent that turns a weight into a share: a person whom only one direction sees would look veiled if a tenth of them
 were lost."""
 _DOUBT = 3.0
 """Slope of the doubt about a cell, by the difference of the two directions' mean alpha: from a difference of a third
-on, the larger look begins without a memory there; below, with a part of it. With a memory it would repeat what one of
-them saw. Chosen on ``several`` of seed 2."""
+on, the larger look starts without memory there; below, with a part of it. With memory, it would repeat what one of them
+saw. Chosen on ``several`` of seed 2."""
 _AGREES = 0.1
-"""Difference of a cell's mean alpha from which on the finer answer counts for little."""
+"""Difference of a cell's mean alpha above which the finer answer has little weight."""
 _FINER = 1.5
 """Weight of the finer answer, relative to the others, where it agrees with them. Chosen on seeds 111 to 115."""
 _WORD_FOR_SOMEBODY, _WORD_FOR_NOBODY = 1.0, 0.3
-"""Weight of the finer answer where the two others differ, if it sees somebody, and if it sees nobody: higher for
-somebody, as it loses people who fill the picture. This and the following constants were chosen on seeds 60 and 70 to
+"""Weight of the finer answer where the two others differ: if it sees somebody, and if it sees nobody. The first is
+higher, as it loses people who fill the picture. This and the following constants were chosen on seeds 60 and 70 to
 76."""
 _WITNESS, _WITNESS_TRUST = 2.0, 12
-"""Weight of the finer answer by itself where it sees somebody, and the exponent of its sureness: people whom it alone
-sees, and who are there, it sees with a sureness of 0.9 and more; false ones seldom with 0.8."""
+"""Weight of the finer answer by itself where it sees somebody, and the exponent of its sureness: real people whom it
+alone sees have a sureness of 0.9 and more; false ones seldom reach 0.8."""
 _MET_TRUST = 2
-"""That exponent where both others miss the person, and one of them sees somebody there within ``_LASTING_FRAMES``:
-small people are found late, and no cell of a small body is sure. Chosen on the seeds 111 to 118."""
+"""The same exponent where both others miss the person now, but one of them sees somebody there within
+``_LASTING_FRAMES``: small people are found late, and no cell of a small body is sure. Chosen on the seeds 111 to
+118."""
 _SOLID, _SOLID_TRUST = 3.0, 4
 """Additional weight of the forward pass where it is sure of somebody at least three cells thick, and in the cells
-beside them; and the exponent of its sureness. So people who leave keep parts that the two others miss. Chosen on seeds
-111 to 118."""
+beside them; and the exponent of its sureness. This keeps parts of people who leave that the two others miss. Chosen on
+seeds 111 to 118."""
 _LASTING_FRAMES, _LASTING = 3, 2
-"""Frames before and after in which a look must see somebody there, too, and the exponent of the share in which it does.
-Both apply to the finer answer's weight, and to what the forward pass is sure of."""
+"""Number of frames before and after in which a look should see somebody there, too, and the exponent of the share in
+which it does. Both apply to the finer answer's weight, and to where the forward pass is sure."""
 _SEEN = 0.5
-"""Mean alpha of a cell from which on somebody is in it."""
+"""Minimum mean alpha of a cell with somebody in it."""
 _NEAR = 0.2
-"""Share of the picture from which on one person counts as near."""
+"""Minimum share of the picture of one person who counts as near."""
 _MISSED = 0.1
-"""Difference of a cell's mean alpha from which on the finer answer misses somebody whom another answer sees. This and
-the following constants were chosen on close-ups of the seeds 111 to 126."""
+"""Minimum difference of a cell's mean alpha at which the finer answer misses somebody whom another answer sees. This
+and the following constants were chosen on close-ups of the seeds 111 to 126."""
 _BESIDE, _HAIR_CELLS = 0.6, 3
-"""Mean alpha of a cell from which on somebody is in it, and how many cells away their hair may reach."""
+"""Minimum mean alpha of a cell with somebody in it, and how many cells away their hair may reach."""
 _LEAST_FINE = 2.5e-4
 """Minimum fineness of an answer in a cell (how much of alpha follows the picture's detail); lower values are raised to
 it, so that they all count as no detail."""
@@ -132,9 +133,9 @@ class Bidirectional:
     forward pass's memory, except in places where the two directions differ, which it judges for itself. It has finer
     edges and finds small people, but loses people who fill the picture. So its edges count where it agrees; its verdict
     counts where the two others differ, and on its own where it is very sure of somebody small for several frames, or
-    fairly sure of one whom another look sees there a moment before or after. It is left out where the eye has no more
-    samples. It is mirrored, too. Compared with it, the forward pass counts more where it is sure of somebody for
-    several frames, unless they are thin: both others miss people nearby who leave.
+    fairly sure of somebody whom another look sees there a moment before or after. It is skipped if the eye has no more
+    samples. It is mirrored, too. Where the forward pass is sure of somebody for several frames, it counts more than
+    this look, unless they are thin: both others miss people nearby who leave.
 
     The hair of one person nearby is seen best in even smaller pictures, and worst in the larger ones; an answer that
     misses it is sure that nobody is there. So around such a person, where the larger look misses what another one sees,
@@ -148,20 +149,20 @@ class Bidirectional:
 
     Args:
         stream: The network, which takes pictures of any size, and how it is shown frames; its memory is a
-            ``SpatialState``. Eyes are shown as they are, whatever ``fisheye`` says: see ``FisheyeLooks``.
+            ``SpatialState``. ``fisheye`` is ignored: eyes are shown as they are, see ``FisheyeLooks``.
     """
 
     def __init__(self, stream: StreamNetwork) -> None:
         self._stream = stream
         self._wanted = _resized(stream.wanted, EDGE_SCALE, stream.eye_size)
-        self._has_edges = self._wanted.size != stream.wanted.size  # as where the eye has no more samples
+        self._has_edges = self._wanted.size != stream.wanted.size  # False if the eye has no more samples
         self._backward = stream.wanted
         if self._has_edges:
             self._backward = _resized(stream.wanted, BACKWARD_SCALE, stream.eye_size)
         near = min(BACKWARD_SCALE, NEAR_SIDE / max(stream.wanted.size))
         self._backward_near = _resized(stream.wanted, near, stream.eye_size)
-        # They begin when they are needed, and end with the lever: to begin anew for each window takes longer. The
-        # camera's motion is found in a moment, and would wait behind that of all the rest: it has its own.
+        # Threads start when needed and last as long as the lever, as starting them for each window takes longer. The
+        # camera's motion has its own: it takes little time, and would queue behind all other motion.
         threads, camera_threads = (
             ThreadPoolExecutor(available_cores(), thread_name_prefix=f"vitascope-{name}")
             for name in ("motion", "camera")
@@ -169,7 +170,7 @@ class Bidirectional:
         self._scenery = Scenery(stream.wanted, camera_threads)
         self._missed = MissedPeople(stream, self._wanted, self._backward)
         self._smoothing = MotionSmoothing(stream.views, self._wanted, threads, stream.sizer)
-        # Eyes agree last: smoothed after that, they were further apart again.
+        # Eyes agree last: smoothing after that moves them apart again.
         self._shown_to_agree = _resized(self._wanted, _AGREEMENT_SCALE, stream.eye_size)
         self._agreement = stream.agreement
         if self._agreement is not None:
@@ -182,12 +183,12 @@ class Bidirectional:
         self._most = max(_FRAMES_OF_A_CALL, stream.look_ahead_frames)
         self._forward = stream.shots(is_main=True)
         self._age = 0
-        """Frames of the shot that the forward pass has seen."""
+        """Number of the shot's frames that the forward pass has seen."""
         self._was_near = False
-        """Whether one person was near in the last of them."""
+        """True if one person was near in the last of them."""
 
     def estimate(self, batch: Batch) -> list[MatteEstimate]:
-        """Mattes of the next frames: alpha's coefficients at the size of the edges' pictures, or of eyes that agree."""
+        """Mattes of the next frames: alpha's coefficients, of the size of the edges' or the agreement's pictures."""
         estimates: list[MatteEstimate] = []
         first = 0
         while first < len(batch):
@@ -202,12 +203,12 @@ class Bidirectional:
         return estimates
 
     def _of_shot(self, batch: Batch, *, is_last: bool) -> list[MatteEstimate]:
-        """Mattes of frames of one shot; the batch's ``following`` frames come next after its last frame."""
+        """Mattes of frames of one shot; the batch's ``following`` frames come after its last frame."""
         ahead, beyond, back = self._seen_ahead(batch), batch.following if is_last else (), {}
         told, shown = on_its_way(ahead.mean), self._smoothing.show(batch.frames)
         if self._age and len(batch) > 1 and is_on_gpu(ahead.mean):
-            # Before the forward answers are read: the GPU works on this while the host waits for those. Without
-            # a GPU motion is looked for beside it.
+            # Queued before the forward answers are read: the GPU works on this while the host waits for those. On the
+            # CPU it comes later, beside the search for motion.
             back[self._was_near] = self._seen_far_back(batch, beyond, near=self._was_near)
         people = told()
         motion = self._smoothing.watch(shown, people.max(axis=(0, 1, 2)))
@@ -220,21 +221,21 @@ class Bidirectional:
             if is_doubtful:
                 cleared = self._scenery.cleared(batch, seen)
             elif is_on_gpu(seen[0].gain):
-                # Before asking who is missed: usually nobody is, and the GPU goes on while the host waits.
+                # Queued before asking who is missed: usually nobody is, and the GPU goes on while the host waits.
                 smoothed = self._smoothing.smooth(batch.frames, seen, motion)
             completed = self._missed.complete(batch, cleared, judged())
             if smoothed is not None and completed is seen:
                 return smoothed
-            # Where something large passes by, motion leads to the wrong places.
+            # Where something large passes, motion points to the wrong places.
             if is_doubtful and not any(batch.much_is_new[1:]):
                 completed = self._smoothing.restored(batch.frames, completed, motion)
             return self._smoothing.smooth(batch.frames, completed, motion)
         except BaseException:
-            motion.cancel()  # Python's end would wait for it
+            motion.cancel()  # else the interpreter would wait for it at exit
             raise
 
     def _seen_ahead(self, batch: Batch) -> _Known:
-        """Answers about frames of one shot, shown in their order."""
+        """Answers of the forward pass about frames of one shot."""
         parts: list[_Known] = []
         for at in range(0, len(batch), self._most):
             part = batch.take(range(at, min(at + self._most, len(batch))))
@@ -269,10 +270,10 @@ class Bidirectional:
 
         Args:
             batch: The window.
-            ahead: The forward pass's answers.
-            beyond: The following frames that are looked at.
-            back: What the look back says, in pictures for somebody near (True) or for others, as far as it is known;
-                given up.
+            ahead: Answers of the forward pass.
+            beyond: The following frames to start the backward pass with.
+            back: Answers of the backward pass, as far as they are known, in pictures for somebody near (True) or for
+                others; emptied to save memory.
             is_near: True if somebody is near in the last frame.
         """
         stream = self._stream
@@ -283,14 +284,14 @@ class Bidirectional:
         edges: list[_Known] = []
         if self._has_edges:
             memory = self._forward.state
-            assert isinstance(memory, SpatialState)  # as StreamMatting sees to
+            assert isinstance(memory, SpatialState)  # StreamMatting checks
             memory = memory.copy()
             memory.take(None, _doubt(ahead.mean[-1], back[is_near].mean[-1]))
             memory.stretch(self._wanted.size)
             memory.mirror()
             larger = stream.shots(state=memory)
             edges.append(self._seen_back(batch.frames, larger, self._wanted, count=len(batch)))
-        # On its way before the mattes are made: the GPU makes them while the host waits for it.
+        # Downloaded before the mattes are made: the GPU makes them while the host waits for this.
         doubted = on_its_way(in_doubt([one.mean for one in (ahead, *back.values(), *edges)]))
         made = {near: self._as_one([ahead, back.pop(near), *edges], has_hair=near) for near in tuple(back)}
         if was_near == is_near:
@@ -320,7 +321,7 @@ class Bidirectional:
         ]
 
     def _seen_far_back(self, batch: Batch, beyond: Sequence[Frame], *, near: bool) -> _Known:
-        """Answers about a window, shown backwards from the following frames; smaller where somebody is near."""
+        """Answers about a window, run backwards from the following frames; in smaller pictures if somebody is near."""
         # As many are a beginning by themselves.
         alone = self._stream.shots(looks_ahead=len(beyond) < FOLLOWING_FRAMES)
         shown = self._backward_near if near else self._backward
@@ -334,13 +335,13 @@ class Bidirectional:
         *,
         count: int,
     ) -> _Known:
-        """Answers about the first of these frames, shown from the last to the first in pictures of this size.
+        """Answers about the first of some frames, which are run from the last to the first.
 
         Args:
             frames: Consecutive.
-            shots: Is shown them.
+            shots: Runs the network on them.
             wanted: Their pictures.
-            count: How many are asked about.
+            count: Number of first frames to return.
         """
         parts: list[_Known] = []
         for end in range(len(frames), 0, -self._most):
@@ -357,7 +358,7 @@ class Bidirectional:
     def _known(
         self, estimates: Sequence[MatteEstimate], images: Any, wanted: NetworkInput, *, mirrored: bool = False
     ) -> _Known:
-        """Answers about frames, whose pictures may be mirrored, and what they say of each cell."""
+        """Answers about frames, whose pictures may be mirrored, with sureness, mean and fineness by cell."""
         gain, offset, said = bounded(estimates, images, wanted, is_mirrored=mirrored)
         said = resized(said, self._cells)
         return _Known(
@@ -388,7 +389,7 @@ class _Known(NamedTuple):
 
     @classmethod
     def joined(cls, parts: list[Self]) -> Self:
-        """The answers of all parts, in memory of its own; the parts are emptied, plane by plane, to save memory."""
+        """Join the answers of all parts in new memory; the parts are freed plane by plane, to save memory."""
         planes_of_parts = [list(planes) for planes in zip(*parts, strict=True)]
         parts.clear()
         return cls(*(np.concatenate(planes_of_parts.pop(0)) for _ in cls._fields))
@@ -405,12 +406,12 @@ def _together(
     """Merge the answers about each frame: forward, backward and, if there is one, for edges.
 
     Args:
-        answers: Of each side, about the same frames.
-        size: Of the result, (height, width).
-        young: What it counts that the way there sees nobody, in the first frames; 1 in those beyond.
-        lasting: How much longer than a moment each sees somebody in each cell, float32 [N, E, 1, rows, columns], 0..1,
-            as ``_lasting`` gives it; only with an answer for edges.
-        has_hair: True where hair may be seen.
+        answers: One for each look, about the same frames.
+        size: (height, width) of the result.
+        young: Weight of "nobody" from the forward pass, for the first frames; 1 in those beyond.
+        lasting: How steadily each look sees somebody in each cell, float32 [N, E, 1, rows, columns], 0..1, from
+            ``_lasting``; only with an answer for edges.
+        has_hair: True if hair may be visible.
     """
     gains, offsets, sures, means, fines = (
         [_of_all_eyes(planes) for planes in part] for part in zip(*answers, strict=True)
@@ -435,7 +436,8 @@ def _together(
         met = (alone / _MISSED).clip(0.0, 1.0) * (there + back > 0)
         trust = _WITNESS_TRUST + np.float32(_MET_TRUST - _WITNESS_TRUST) * met
         witness = _WITNESS * sures[2] ** trust * (1 + _FAVOUR) * around[2] * larger
-        # People whom it alone sees are small. Three cells and more are scenery seen between two people who part.
+        # People whom only this look sees are small; what is three cells thick or more is scenery between two people who
+        # move apart.
         witness *= 1 - _solid((alone > _SEEN).astype("float32"))
         weights = [weights[0] * word * (1 + solid), weights[1] / word, witness]
     weights = [one**_DECISION for one in weights]
@@ -463,9 +465,9 @@ def _with_hair(
     """Shares of the answers where the one for edges misses hair: forward and backward, by how fine each is.
 
     Args:
-        shares: Of each answer by cell, float32 [N, 1, rows, columns]: there, back, and for edges.
-        means: What alpha's mean is.
-        fines: How much of it follows the picture's detail.
+        shares: Of each answer by cell, float32 [N, 1, rows, columns]: forward, backward, and for edges.
+        means: Mean alpha of each answer.
+        fines: Fineness of each answer.
         around: The greatest mean of each cell and those around it.
     """
     reach = np.minimum(*around[:2])
@@ -485,7 +487,7 @@ def _lasting(means: Any) -> Any:
     count as empty.
 
     Args:
-        means: What one side says of alpha's mean in consecutive frames, float32 [N, E, 1, rows, columns].
+        means: Mean alpha by cell of one look at consecutive frames, float32 [N, E, 1, rows, columns].
 
     Returns:
         float32 of the same shape, 0..1, on their device.
@@ -509,8 +511,8 @@ def _doubt(one: Any, other: Any) -> Any:
     """How much two answers about a frame differ in each cell, or in one beside it.
 
     Args:
-        one: What the first says of alpha's mean, float32 [E, 1, rows, columns].
-        other: Likewise, the second.
+        one: Mean alpha of the first, float32 [E, 1, rows, columns].
+        other: Mean alpha of the second, likewise.
 
     Returns:
         float32 [E, rows, columns], 0..1, on their device.
@@ -532,7 +534,7 @@ def _solid(cells: Any) -> Any:
 
 
 def _resized(wanted: NetworkInput, scale: float, eye_size: tuple[int, int]) -> NetworkInput:
-    """A network's picture at another size, no larger than the eye's own or than what it was."""
+    """A network's picture at another size; it is enlarged at most to the eye's own size."""
     height, width = (
         max(round(side * scale), 1) if scale <= 1 else max(min(round(side * scale), own), side)
         for side, own in zip(wanted.size, eye_size, strict=True)

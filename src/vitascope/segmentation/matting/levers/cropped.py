@@ -48,18 +48,18 @@ class Cropped(Surroundings):
         super().__init__(stream, options)
         self._multiple = multiple
         self._parts: list[Region] | None = None
-        """None: the whole picture is requested."""
+        """None while the whole picture is run."""
 
     def _watched(self) -> list[Region] | None:
         return self._parts
 
     def _follow_look(self, boxes: list[Region] | None, *, starts_shot: bool) -> None:
-        del starts_shot  # a part's memory is the whole picture's, begun again with it
+        del starts_shot  # a part's memory is a slice of the whole picture's, which is reset already
         self._parts = None if boxes is None else self._cover(boxes)
 
     def _look_closely(self, batch: Batch) -> list[MatteEstimate]:
         parts = self._parts
-        assert parts is not None  # they are watched
+        assert parts is not None  # called only with parts
         images = _cut(batch.images, parts, self._wanted)
         whole = self._shots.state
         state = whole.window(parts) if isinstance(whole, SpatialState) else whole
@@ -84,7 +84,7 @@ class Cropped(Surroundings):
         ]
 
     def _follow(self, alpha: Any, parts: list[Region]) -> None:
-        """Keep the parts while people are well inside and the parts are not far too large; else choose new ones."""
+        """Keep the parts while people are well inside them and they are not far too large; else choose new ones."""
         boxes = people_boxes(to_numpy(alpha))
         if boxes is None:
             self._nobody = True
@@ -109,7 +109,7 @@ def pasted(estimate: MatteEstimate, parts: list[Region], size: tuple[int, int]) 
 
     Args:
         estimate: gain and offset of the parts.
-        parts: Where they lie, in samples of the result; of the estimate's size.
+        parts: Their places in samples of the result, of the estimate's size.
         size: (height, width) of the result.
     """
     assert estimate.gain is not None

@@ -30,18 +30,18 @@ _LEAST_SHARE = 0.01
 class EarlyExit:
     """Uses the first network while it agrees with the full one and is sure.
 
-    Its confidence in a frame is 1, less the share of the matte that is neither person nor background for more than an
-    edge's width (``doubt``), less how far it was from the full network's matte when both last saw the same frame
+    Its confidence in a frame is 1, less the share of the matte that is neither person nor background over more than an
+    edge's width (``doubt``), less its difference from the full network's matte when both last saw the same frame
     (``disagreement``). Both see the first frame of a shot and every ``recheck_frames``-th frame after a comparison.
 
-    Either network, if recurrent, does not see the frames that it is not asked for; its memory does not change there.
+    A recurrent network's memory does not change at frames that it is not run on.
 
     Args:
         inner: Runs the full network.
         stream: The full network, and how it is shown frames.
         first: The first network.
         first_wanted: Its picture of a whole eye.
-        options: The confidence needed to use the first network, and how often both are compared.
+        options: The confidence from which on the first network is used, and how often both are compared.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class EarlyExit:
         self._since = options.recheck_frames
 
     def estimate(self, batch: Batch) -> list[MatteEstimate]:
-        """Mattes of the next frames, of either network."""
+        """Mattes of the next frames, each from one of the networks."""
         images = shown(batch.images, self._wanted, self._first_wanted)
         answers = self._first.run(images, batch.starts_shot)
         mattes = [
@@ -102,7 +102,7 @@ def doubt(alpha: FloatArray) -> float:
         alpha: float32 [E, h, w], 0..1.
 
     Returns:
-        Samples between 0.1 and 0.9 whose eight neighbours are so too, over samples of people; at least 0.
+        Number of samples between 0.1 and 0.9 whose eight neighbours are too, over that of people's samples; at least 0.
     """
     unsure = (alpha > _LOW) & (alpha < _HIGH)
     thick = unsure.copy()
@@ -114,11 +114,11 @@ def doubt(alpha: FloatArray) -> float:
 
 
 def disagreement(ours: FloatArray, theirs: FloatArray) -> float:
-    """The largest local difference of two mattes of a frame: a lost hand counts, however large its owner is.
+    """The largest local difference between two mattes of a frame: a lost hand counts, however large the person is.
 
     Args:
         ours: float32 [E, h, w], 0..1.
-        theirs: float32 [E, H, W], of any size; ``ours`` is brought to it.
+        theirs: float32 [E, H, W], of any size; ``ours`` is resized to it.
 
     Returns:
         The largest mean difference of any tile of about 16 x 16 samples of ``theirs``, 0..1.
@@ -134,12 +134,12 @@ def shown(images: Any, wanted: NetworkInput, other: NetworkInput) -> Any:
     """Convert pictures that were prepared for one network into those for another.
 
     Args:
-        images: [T, E, ...] as ``wanted`` says.
-        wanted: How they are prepared.
-        other: How the result shall be prepared; of the same size or smaller.
+        images: [T, E, ...] in the format ``wanted``.
+        wanted: Their format.
+        other: Format of the result; of the same size or smaller.
 
     Returns:
-        [T, E, ...] as ``other`` says, C-contiguous, on the same device.
+        [T, E, ...] in the format ``other``, C-contiguous, on the same device.
     """
     arrays = array_module(on_gpu=is_on_gpu(images))
     rgb = plain_rgb(images, wanted)

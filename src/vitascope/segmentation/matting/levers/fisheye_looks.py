@@ -21,17 +21,18 @@ from vitascope.segmentation.matting.shots import StreamNetwork, Views, next_part
 from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
 
 _FRAMES_OF_A_CALL: Final = 4
-"""Frames mapped back at a time, before their fisheye mattes are freed: those of a window take hundreds of MB."""
+"""Frames mapped back at a time; their fisheye mattes are freed afterwards, as those of a window take hundreds of MB."""
 _STEPS: Final = 1 << 20
-"""Grid steps along each side in which parts of pictures are given: fine enough to be exact in pictures of any size."""
+"""Size of the grid in which parts of pictures are given, along each side: fine enough to be exact for pictures of any
+size."""
 
 
 class FisheyePictures(Views):
-    """Makes a network's pictures from the fisheye pictures of eyes, or from parts of these.
+    """Makes a network's pictures from fisheye pictures of the eyes, or from parts of these.
 
     Args:
         views: Makes pictures of the eyes.
-        fisheye: What eyes are shown as.
+        fisheye: The fisheye pictures.
     """
 
     def __init__(self, views: Views, fisheye: FisheyeViews) -> None:
@@ -43,7 +44,7 @@ class FisheyePictures(Views):
         return self._views.eyes * self._fisheye.count
 
     def windows(self, parts: Sequence[Region], grid: tuple[int, int]) -> list[Region]:
-        """Parts of the fisheye pictures, one each, from samples of a grid (height, width): in ``_STEPS`` to a side."""
+        """Convert parts of the pictures, one each, from samples of a grid (height, width) to ``_STEPS`` a side."""
         down, across = (_STEPS / side for side in grid)
         return [
             Region(
@@ -61,9 +62,9 @@ class FisheyePictures(Views):
         """Pictures [T, E * count, ...] of ``wanted.size``, on the frames' device.
 
         Args:
-            frames: As ``Views`` takes them.
+            frames: As in ``Views``.
             wanted: Size and normalisation.
-            windows: The part of each to show, the same for all frames; all of it when omitted.
+            windows: The part of each picture to show, the same for all frames; all of it when omitted.
         """
         if windows is None:
             shown = self._fisheye.resized(wanted.size)
@@ -78,31 +79,31 @@ class FisheyePictures(Views):
 
 
 class FisheyeLooks:
-    """Gives ``Bidirectional`` windows of a shot as fisheye pictures, in all its sizes, and maps the mattes back.
+    """Runs ``Bidirectional`` on fisheye pictures of the eyes, in all its sizes, and maps the mattes back.
 
-    While people stand at the rim of VR180, bent pictures are used, see ``RimPeople``: this is decided by the first
-    frames of a shot and by the last matte of each window. When it changes, the lever starts anew.
+    While people stand at the rim of VR180, bent pictures are used, see ``RimPeople``: this is decided from the first
+    frames of a shot, and again from the last matte of each window. After a change, the lever starts anew.
 
     Args:
-        stream: As ``Bidirectional`` takes it; with ``fisheye``.
+        stream: As in ``Bidirectional``; with ``fisheye``.
     """
 
     def __init__(self, stream: StreamNetwork) -> None:
         fisheye = stream.fisheye
-        assert fisheye is not None  # else there is nothing to map back
+        assert fisheye is not None  # build_chain checks
         self._stream = stream
         self._rim = RimPeople(fisheye, stream.agreement) if RimPeople.may_need(fisheye) else None
         self._begin(fisheye, stream.agreement)
         self._is_first = True
-        """True until the first frame, which begins a shot."""
+        """True until the first frame, which starts a shot."""
         self._last_seen: Callable[[], FloatArray] | None = None
-        """Gives alpha of the last window's last frame, in its fisheye pictures; None where it is not needed."""
+        """Gives alpha of the last window's last frame, in its fisheye pictures; None if not needed."""
 
     def _begin(self, fisheye: FisheyeViews, agreement: StereoAgreement | None) -> None:
         """Use these pictures from now on, with a new lever that has no memory."""
         stream = self._stream
         scale = max(own / shown for own, shown in zip(stream.eye_size, fisheye.eye.size, strict=True))
-        # Rounded up, they would be seen once more in pictures a sample larger, which show nothing new.
+        # Rounding up would add a look in pictures one sample larger, which show nothing new.
         height, width = (max(int(side * scale), side) for side in fisheye.size)
         self._fisheye = fisheye
         self._shown = replace(
@@ -117,7 +118,7 @@ class FisheyeLooks:
         self._lever = Bidirectional(self._shown)
 
     def estimate(self, batch: Batch) -> list[MatteEstimate]:
-        """Mattes of the next frames: alpha's coefficients, of the eyes."""
+        """Mattes of the next frames: alpha's coefficients, mapped to the eyes."""
         estimates: list[MatteEstimate] = []
         first = 0
         while first < len(batch):
@@ -137,7 +138,7 @@ class FisheyeLooks:
             estimates = self._shown.shots().estimate(first)
             self._choose(are_at_rim=self._are_at_rim(self._seen(estimates[0], first.images[0])))
         elif self._last_seen is not None:
-            # Only now: when a window ended, the host would have waited for the GPU.
+            # Only now: at the end of the last window, the host would have waited for the GPU.
             self._choose(are_at_rim=self._are_at_rim(self._last_seen))
         shown = self._shown_of(batch)
         estimates = self._lever.estimate(shown)

@@ -30,8 +30,8 @@ from vitascope.segmentation.report import Tally
 _SMALLER = 2 / 3
 """Size of the smaller pictures, relative to the usual ones."""
 _FIRST_FRAMES, _FRAMES_BEFORE = 8, 8
-"""First frames of a shot that are judged together, if so many are looked ahead to; and frames before a later frame that
-it is judged with."""
+"""Number of a shot's first frames that are judged together, if as many are looked ahead to; and number of frames before
+a later frame that it is judged with."""
 _FRAMES_OF_A_CALL = 8
 """Frames shown in one call: the network's output is larger than what is kept of it."""
 
@@ -58,7 +58,7 @@ class MissedOnTheWay:
 
     def __init__(self, stream: StreamNetwork, shots: ShotInference) -> None:
         self._stream, self._shots = stream, shots
-        # More might not come in one batch, and mattes must not depend on batches.
+        # More may not come in one batch, and mattes must not depend on batching.
         self._first_frames = min(_FIRST_FRAMES, max(stream.look_ahead_frames, 1))
         self._look_from(stream.fisheye)
         self._last_number: int | None = None
@@ -70,7 +70,7 @@ class MissedOnTheWay:
         return max(wanted.size) > CLOSE_UP_SIDE
 
     def _look_from(self, fisheye: FisheyeViews | None) -> None:
-        """Use the eyes, or these pictures of them, from now on, and forget all people."""
+        """Switch to the eyes, or to these fisheye pictures of them, and forget all people."""
         stream = self._stream
         views, wanted = stream.views, stream.wanted
         if fisheye is not None:
@@ -84,7 +84,7 @@ class MissedOnTheWay:
         self._looks: ShotInference | None = None
         """Runs the smaller pictures while somebody is missed."""
         self._seen: list[CoarseLook] = []
-        """Its last looks."""
+        """The last of these looks."""
         self._is_missed = False
         """True if somebody was missed since the last check."""
 
@@ -114,7 +114,7 @@ class MissedOnTheWay:
         period = batch.frames[first].index // LOOK_EVERY_FRAMES
 
         def ends_before(at: int) -> bool:
-            # Other pictures may begin in the middle of a shot's first frames.
+            # The pictures may change within a shot's first frames.
             is_shown_otherwise = answers[at].fisheye is not answers[first].fisheye
             is_later_period = batch.frames[at].index // LOOK_EVERY_FRAMES != period
             return is_shown_otherwise or (is_later_period and not is_first)
@@ -125,9 +125,9 @@ class MissedOnTheWay:
         """Answers about a part, with missed people added.
 
         Args:
-            frames: Those of the part.
-            answers: About them.
-            images: The eyes' pictures, as the batch has them.
+            frames: Frames of the part.
+            answers: Their answers.
+            images: The eyes' pictures, from the batch.
         """
         period, last = frames[0].index // LOOK_EVERY_FRAMES, self._last_number
         is_first = last is None
@@ -166,17 +166,17 @@ class MissedOnTheWay:
         ]
 
     def _alphas(self, estimates: Sequence[MatteEstimate], images: Any) -> Any:
-        """Alpha of frames, as ``SmallerPeople.alpha_of`` gives it, with the eyes' pictures that are there already."""
+        """Alpha of frames, as from ``SmallerPeople.alpha_of``, with the eyes' pictures that are made already."""
         if isinstance(images, JoinedPictures):
             images = images.together()
         shown = images if self._fisheye is None else self._fisheye.show(images)
         return self._smaller.alpha_of(estimates, shown)
 
     def _somebody_is_missed(self, frames: Sequence[Frame], alphas: Any) -> bool:
-        """True if somebody beside a large person is missing in the mattes of some frames; ``alphas`` are theirs."""
+        """True if somebody beside a large person is missing in the mattes of some frames, ``alphas``."""
         if not any(large_people(alpha).any() for alpha in to_numpy(coarse(alphas))[:, 0]):
             return False
-        # These looks are not counted as frames that the network saw; and in small pictures one is enough to decide.
+        # These looks do not count as samples that the network saw; in small pictures, one is enough to decide.
         warm_up = min(self._stream.warm_up_frames, 1)
         alone = replace(self._stream, warm_up_frames=warm_up, tally=Tally()).shots(looks_ahead=False)
         return any(missed([one.coarse]).any() for one in self._smaller.seen(alone, frames, alphas))

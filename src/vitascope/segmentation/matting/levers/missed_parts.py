@@ -17,19 +17,19 @@ _LEAST_FRAMES = 2.0
 """Minimum number of other frames that show the same. This and the following constants were chosen on
 ``benchmarks/matte_quality``, seeds 101 to 118."""
 _CHANGE, _DECIDED = 0.25, 0.3
-"""By how much more alpha a part is missed, at least, and how near to 1 it must come."""
+"""Minimum increase of alpha for a part to count as missed, and maximum distance of the result from 1."""
 
 MISSED_PART_RULES: Final = (*VOTE_RULES, _LEAST_FRAMES, _CHANGE, _DECIDED)
 """Constants that restored mattes depend on."""
 
 
 def missed_parts(seen: FloatArray, ahead: FloatArray, back: FloatArray) -> FloatArray:
-    """Find what each frame's matte misses of people whom most other frames of the shot show.
+    """Find parts of people that a frame's matte misses, and most other frames of the shot show.
 
     A blurred arm is missed in a shot's first frames, and found in those after them; a shoulder is lost while its owner
     leaves. So each sample is followed along the motion, for as long as the picture looks the same there. Each frame
-    votes, by how sure it is. Only parts at least three samples thick count: edges are not known so well. What most
-    frames do not show stays: people whom few frames see were lost, and hardly any scenery went.
+    votes with the weight of its sureness. Only parts at least three samples thick count, as edges are less certain.
+    Nothing is removed where most frames show nobody: that lost people whom few frames see, and hardly any scenery.
 
     Args:
         seen: RGB and alpha of consecutive frames, float32 [T, E, 4, h, w], 0..1, NumPy or CuPy.
@@ -38,7 +38,7 @@ def missed_parts(seen: FloatArray, ahead: FloatArray, back: FloatArray) -> Float
         back: Likewise, from each of the last T - 1 frames to the one before.
 
     Returns:
-        What to add to alpha, float32 [T, E, h, w], on the same device; mostly 0.
+        Addition to alpha, float32 [T, E, h, w], on the same device; mostly 0.
 
     Raises:
         KernelCompileError: The CUDA source could not be built for this GPU.
@@ -47,7 +47,7 @@ def missed_parts(seen: FloatArray, ahead: FloatArray, back: FloatArray) -> Float
     agreed, others = votes_along_motion(seen, ahead, back)
     change = np.maximum(agreed - own, 0) * (others > _LEAST_FRAMES)
     is_missed = _thick((change > _CHANGE) & (agreed > 1 - _DECIDED))
-    return mean_around(change * is_missed)  # else its border would be an edge
+    return mean_around(change * is_missed)  # soft, so that its border is no edge
 
 
 def _thick(where: Any) -> Any:

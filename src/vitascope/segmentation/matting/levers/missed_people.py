@@ -31,13 +31,14 @@ class MissedPeople:
     """Finds people whom a network missed in a window of a shot, beside larger ones.
 
     A network that sees the whole picture judges people by their size relative to others: it misses a standing man
-    beside a face that fills the picture, and sees him once the face is no larger than he is. So large people are shrunk
+    beside a face that fills the picture, but sees him once the face is no larger than he is. So large people are shrunk
     in the window's last and first frame, or in the middle frame if these show nobody large; the rest of their place is
     painted with their surroundings. If this shows somebody who is missing in the mattes, the whole window is run this
     way, from its last frame back. All this uses the smaller, mirrored pictures, in which a feature covers more of a
-    body. People who are seen surely, for several frames and outside the paint, count as missed; where the pictures are
-    no smaller, as in small videos, a second look must see them, too. Then the window is run in the larger pictures, and
-    missed people are taken from these, with their edges; from the smaller pictures where the larger ones lose them.
+    body. People who are seen with confidence, in several frames and outside the paint, count as missed; where the
+    pictures are no smaller, as in small videos, a second look must see them, too. Then the window is run in the larger
+    pictures, and missed people are taken from these, with their edges; or from the smaller pictures where the larger
+    ones lose them.
 
     Args:
         stream: The network, which takes pictures of any size.
@@ -67,7 +68,7 @@ class MissedPeople:
         """The mattes of a window with missed people added; the same list if nobody was missed.
 
         Args:
-            batch: As ``judge`` takes it.
+            batch: As in ``judge``.
             estimates: Likewise.
             judged: The result of ``judge``.
         """
@@ -84,7 +85,7 @@ class MissedPeople:
         frames, mattes = batch.frames[::-1], estimates[::-1]
         seen = self._seen(frames, mattes)
         if not self._smaller.are_small:
-            # No look can see more of a body, so two must agree.
+            # This look sees no more of a body than the usual one, so two must agree.
             again = self._seen(frames, mattes, is_mirrored=False)
             seen = [
                 replace(one, coarse=one.coarse.agreed(other.coarse))
@@ -98,7 +99,7 @@ class MissedPeople:
     def _seen(
         self, frames: Sequence[Frame], estimates: Sequence[MatteEstimate], *, is_mirrored: bool = True
     ) -> list[Seen]:
-        """Looks at frames with large people shrunk, in the smaller pictures.
+        """Run frames with large people shrunk, in the smaller pictures.
 
         Args:
             frames: From the last to the first.
@@ -132,7 +133,7 @@ class MissedPeople:
         """
         views, completed = self._stream.views, list[MatteEstimate]()
         shots = self._stream.shots(looks_ahead=False)
-        count = int(np.flatnonzero(wheres.any(axis=(1, 2, 3)))[-1]) + 1  # before these nobody is missed
+        count = int(np.flatnonzero(wheres.any(axis=(1, 2, 3)))[-1]) + 1  # nobody is missed before these
         for at in range(0, count, _FRAMES_OF_A_CALL):
             part = slice(at, min(at + _FRAMES_OF_A_CALL, count))
             images = views.make(frames[part], self._wanted)
@@ -145,5 +146,5 @@ class MissedPeople:
 
 
 def _judged_at(count: int) -> list[int]:
-    """Indices of the frames, in a window of ``count``, in which large people are looked for."""
+    """Indices of the frames in which large people are looked for, in a window of ``count``."""
     return sorted({0, count // 2, count - 1})

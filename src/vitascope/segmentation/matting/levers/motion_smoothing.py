@@ -25,8 +25,8 @@ from vitascope.segmentation.matting.levers.missed_parts import MISSED_PART_RULES
 from vitascope.segmentation.matting.shots import Views, bounds_of_calls
 
 _MOTION_SIDE: Final = 480
-"""Longest side, in samples, of the pictures that motion is found in: usually half of the mattes'. A quarter was too
-little on clips of ``benchmarks/matte_quality``, and the full size was no better."""
+"""Longest side, in samples, of the pictures in which motion is found, usually half of the mattes': a quarter was too
+small on clips of ``benchmarks/matte_quality``, and the full size was no better."""
 _LEAST_SIDE: Final = 16
 """Minimum side, in samples, for motion search: OpenCV refuses fewer than 12. Smaller pictures are padded with their
 border."""
@@ -34,7 +34,7 @@ _FRAMES_OF_A_CALL: Final = 8
 """Frames of a window smoothed at a time, together with their neighbours: the input takes more memory than the
 result."""
 _NOBODY: Final = 0.01
-"""Mean alpha of a cell up to which nobody is in it."""
+"""Maximum mean alpha of an empty cell."""
 
 SMOOTHING_RULES: Final = (_MOTION_SIDE, _NOBODY, *MEAN_RULES, *MISSED_PART_RULES)
 """Constants that smoothed mattes depend on."""
@@ -69,7 +69,7 @@ class MotionSmoothing:
         views: Makes the pictures.
         wanted: The pictures that have the size of the mattes.
         threads: Threads that find motion, several frames at a time.
-        sizer: Frames smoothed at a time, within ``_FRAMES_OF_A_CALL``; that many when omitted.
+        sizer: Limits the frames smoothed at a time, below ``_FRAMES_OF_A_CALL``.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class MotionSmoothing:
         self._greys, self._last = [], None
 
     def show(self, frames: Sequence[Frame]) -> Callable[[], npt.NDArray[np.uint8]]:
-        """Start making the pictures that motion is found in; the result is for ``watch`` of the next window."""
+        """Start making the pictures in which motion is found; the result is for ``watch`` of the next window."""
         pictures = plain_rgb(self._views.make(frames, self._small), self._small)
         return on_its_way(
             (pictures.mean(axis=-3, dtype="float32") * 255).round().clip(0, 255).astype("uint8")
@@ -107,7 +107,7 @@ class MotionSmoothing:
             people: Mean alpha of each cell over all of these frames, float32 [rows, columns], 0..1.
 
         Returns:
-            What ``smooth`` takes; without anything where nobody is.
+            The motion for ``smooth``; empty if nobody is there.
         """
         rows, columns = (np.flatnonzero((people > _NOBODY).any(axis=axis)) for axis in (1, 0))
         if not len(rows):
@@ -121,7 +121,7 @@ class MotionSmoothing:
             for wanted in (self._wanted, self._small)
         )
         seen = [*self._greys, *shown()]
-        self._greys = [grey.copy() for grey in seen[-REACH_FRAMES:]]  # theirs is memory of the whole window
+        self._greys = [grey.copy() for grey in seen[-REACH_FRAMES:]]  # views would keep the whole window's memory
         pairs = list(pairwise([grey[:, *small] for grey in seen]))
         moves = [
             self._threads.submit(_moves, *eye) for one, other in pairs for eye in zip(one, other, strict=True)
@@ -177,10 +177,10 @@ class MotionSmoothing:
     def restored(
         self, frames: Sequence[Frame], estimates: Sequence[MatteEstimate], motion: Motion
     ) -> list[MatteEstimate]:
-        """Restore what a window's mattes miss of people, see ``missed_parts``.
+        """Restore parts of people that a window's mattes miss, see ``missed_parts``.
 
         Args:
-            frames: As ``smooth`` takes them, before it.
+            frames: As in ``smooth``, which comes after this.
             estimates: Likewise.
             motion: Likewise.
         """
@@ -198,7 +198,7 @@ class MotionSmoothing:
         take = to_cupy if is_on_gpu(small) else np.asarray
         eyes = np.split(small, self._views.eyes, axis=1)
         moves = (np.split(way, self._views.eyes, axis=1) for way in ways)
-        # Each by itself: a window's planes are large.
+        # One by one, as a window's planes are large.
         found = [
             missed_parts(eye, *(take(np.ascontiguousarray(way)) for way in both))
             for eye, *both in zip(eyes, *moves, strict=True)
@@ -213,14 +213,14 @@ class MotionSmoothing:
         return restored
 
     def _in_parts(self, count: int, call: Callable[[int, int], list[Any]]) -> list[Any]:
-        """What a function gives for all frames, a few at a time: fewer where memory is short."""
+        """Call a function for all frames, a few at a time; fewer when memory is short."""
         with memory_errors():
             return bounds_of_calls(self._sizer, count).in_ranges(
                 count, call, end_of=lambda first, most: first + min(most, _FRAMES_OF_A_CALL)
             )
 
     def _ways(self, motion: Motion) -> npt.NDArray[np.float32]:
-        """Motion ahead and back, once it is found: float32 [2, T - 1, E, h', w', 2]."""
+        """Wait for the motion ahead and back: float32 [2, T - 1, E, h', w', 2]."""
         found = np.array([move.result() for move in motion.moves], np.float32)
         if not len(found):
             found = np.zeros((0, 2, 1, 1, 2), np.float32)
@@ -241,13 +241,13 @@ def _moves(picture: Grey, following: Grey) -> npt.NDArray[np.float32]:
     """Optical flow from a picture to the next, and from that one back: float32 [2, h', w', 2]."""
     flow: Any = cv2.DISOpticalFlow.create(cv2.DISOpticalFlow_PRESET_FAST)
     flow.setFinestScale(1)
-    flow.setVariationalRefinementIterations(0)  # it takes twice the time, and mattes are no better
+    flow.setVariationalRefinementIterations(0)  # takes twice the time, for no better mattes
     height, width = picture.shape
     below, beside = max(_LEAST_SIDE - height, 0), max(_LEAST_SIDE - width, 0)
     one, other = (
         cv2.copyMakeBorder(each, 0, below, 0, beside, cv2.BORDER_REPLICATE) for each in (picture, following)
     )
-    # They were found at half the size, and enlarged: a quarter of each goes to the GPU.
+    # OpenCV finds flow at half the size and enlarges it, so a quarter of its samples is enough.
     half = np.empty((2, -(-height // 2), -(-width // 2), 2), np.float32)
     for move, (first, second) in zip(half, ((one, other), (other, one)), strict=True):
         found = flow.calc(first, second, None)[:height, :width]

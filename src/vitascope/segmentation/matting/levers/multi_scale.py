@@ -23,9 +23,9 @@ class _Size:
 class MultiScale:
     """Shows each frame at several sizes, read from the full frame, and averages the coefficients of the guided filter.
 
-    Alpha is linear in the coefficients, so their mean is the mean of the mattes. Where a size's matte exceeds 0..1 its
-    coefficients are bounded first: else one size that is far below 0 would outvote all the others. A recurrent network
-    keeps a memory for each size.
+    Alpha is linear in the coefficients, so their mean is the mean of the mattes. Where a size's matte exceeds 0..1, its
+    coefficients are bounded first: else one size far below 0 would outvote the others. A recurrent network keeps a
+    memory for each size.
 
     Args:
         stream: The network, which takes pictures of any size, and how it is shown frames.

@@ -21,7 +21,7 @@ from vitascope.segmentation.matting.batch import Batch
 from vitascope.segmentation.matting.estimates import coarse, plain_rgb, small_alpha
 
 _DOUBT = 0.5
-"""Difference of a cell's mean alpha between two looks at a frame from which on a window is in doubt. This and the
+"""Minimum difference of a cell's mean alpha between two looks at a frame for the window to be in doubt. This and the
 following constants were chosen on ``benchmarks/matte_quality``, seeds 111 to 126 and 201 to 222."""
 _NOBODY = 0.2
 """Maximum alpha at which a frame shows the background."""
@@ -32,30 +32,30 @@ apart: a shirt behind an arm."""
 _LEAST_SEEN, _LEAST_ALIKE = 2, 4
 """Minimum number of frames that show the background, and of frames that look alike, including those with somebody."""
 _ALIKE, _ALIKE_IN_DETAIL = 0.04, 0.3
-"""Maximum mean difference of colours around a sample, 0..1, at which two frames look alike; and the same as a share of
-the colours' standard deviation, if that is more: frames shifted by a fraction of a sample differ by as much."""
+"""Maximum mean difference of colours around a sample, 0..1, for two frames to look alike; and the same as a share of
+the colours' standard deviation, if that gives more: frames shifted by a fraction of a sample differ by as much."""
 _DETAIL = 0.02
-"""Minimum of that deviation at which samples can be compared: somebody who wears the colour of a wall stands before
-it."""
+"""Minimum deviation at which samples can be compared: in front of a plain wall may stand somebody who wears its
+colour."""
 _AROUND: Final = 5
 """Side, in samples, of the square that is compared, for ``mean_around``."""
 _SURENESS = 2
 """Exponent that turns ``|2 alpha - 1|`` into a frame's vote: half-transparent samples say little."""
 _VEILED, _KEPT = 0.3, 0.7
-"""Share of alpha on which frames that look alike agree: below the first value nothing is kept, above the second all
-is."""
+"""Ratio of the alpha that frames which look alike agree on to a frame's own: below the first value none of it is kept,
+above the second all."""
 _PERSON = 0.2
-"""Alpha from which on a place may move with a person instead of the camera."""
+"""Minimum alpha of a place that may move with a person instead of the camera."""
 _LEAST_CORNERS, _MOST_CORNERS = 8, 200
 """Minimum and maximum number of corners used to find the camera's motion."""
 _CORNER_QUALITY, _CORNERS_APART = 0.01, 4
-"""Quality level and minimum distance in samples, for OpenCV's ``goodFeaturesToTrack``."""
+"""Quality level, and minimum distance in samples, for OpenCV's ``goodFeaturesToTrack``."""
 _FOLLOWED_IN, _OFF, _LEAST_AGREED, _LEAST_GROWTH = 11, 0.7, 0.25, 0.5
-"""Side of the window in which a corner is tracked, in samples; how far, in samples, it may be off the motion; the
-minimum share of corners that agree on it, which is low in a flash; and the minimum scale of a frame relative to the one
-before."""
+"""Side of the window in which a corner is tracked, in samples; maximum distance in samples of a corner from the common
+motion; minimum share of corners that agree on it, which is low in a flash; and minimum scale of a frame relative to the
+one before."""
 _LEAST_VOICE = 0.02
-"""Added to every frame's vote, so that a frame with alpha near one half has one."""
+"""Added to every frame's vote, so that frames with alpha near one half have one, too."""
 _TRACE = 0.01
 """Maximum alpha that counts as empty."""
 _FRAMES_OF_A_CALL = 8
@@ -93,7 +93,7 @@ class Scenery:
         self._shown, self._threads = shown, threads
 
     def cleared(self, batch: Batch, estimates: list[MatteEstimate]) -> list[MatteEstimate]:
-        """Mattes of a window without scenery; the same list where none is found.
+        """Mattes of a window without scenery; the same list if none is found.
 
         Args:
             batch: Frames of one shot, and their usual pictures.
@@ -128,7 +128,7 @@ def in_doubt(means: Sequence[Any]) -> Any:
     """True if two mattes of a window differ by a person: bool [1], on their device.
 
     Args:
-        means: Alpha's mean by cell, of each look, float32 [N, E, 1, rows, columns].
+        means: Mean alpha by cell, one for each look, float32 [N, E, 1, rows, columns].
     """
     least = most = means[0]
     for other in means[1:]:
@@ -200,7 +200,7 @@ def _camera_moves(
 ) -> npt.NDArray[np.float64]:
     """Transform of each frame onto the middle one: affine, float64 [N, 2, 3], in samples.
 
-    It rotates, scales and shifts, as corners outside people do; it is the identity where they do not agree (RANSAC:
+    It rotates, scales and shifts as corners outside people do; if these do not agree, it is the identity (RANSAC:
     Fischler and Bolles 1981; corners are tracked as in Bouguet 2001).
     """
 

@@ -24,13 +24,13 @@ from vitascope.segmentation.matting.shots import ShotInference, Views
 
 _PERSON: Final = 0.5
 _LARGE = 0.05
-"""Share of the picture from which on a person hides others from the network. This and the following constants were
+"""Minimum share of the picture of a person who hides others from the network. This and the following constants were
 chosen on ``several`` and ``crossing`` of the seeds 92, 205, and 111 to 126, and on scenery of 211 to 222, of
 ``benchmarks/matte_quality``."""
 _SHOWN = 0.3
 """Scale to which large people are shrunk: at 0.4 fewer of the others are seen (``crossing`` 112 and 118)."""
 _EDGE = 3
-"""Margin around large people that is painted over, too, in samples of the coarse mattes: their hair."""
+"""Margin around large people that is painted over, too, for their hair, in samples of the coarse mattes."""
 _PAINT = (120, 30, 10, 3, 1)
 """Sizes of the grids from which the paint is made, in samples of the longer side. Each coarser grid reaches further."""
 _FURTHER = 0.01
@@ -41,24 +41,24 @@ _LEAST_SHARE = 0.0011
 """Minimum share of the picture for a person to count."""
 _SURE = 0.6
 """Minimum sureness of a person, the mean of ``|2 alpha - 1|`` inside them over all frames: for real people it is 0.63
-and more, for a motorcycle or a wall at most 0.58. If large people were only painted over and nobody was left in the
-picture, the network would be surer of these: so large people stay in it, shrunk."""
+and more, for a motorcycle or a wall at most 0.58. If large people were painted over completely, and nobody was left in
+the picture, the network would be surer of these: so large people stay in it, shrunk."""
 _SURE_AROUND, _AROUND = 0.7, 9
 """Minimum sureness around a sample, and the side of the square in which it is measured, in samples. A sample below both
 this and the person's mean sureness in the frame is taken for scenery that touches them."""
 _MISSED, _STILL_MISSED = 0.5, 0.9
-"""Share of a person in the usual mattes below which they are missed; and the same for a person who was missed in the
-frame before."""
+"""Maximum share of a person in the usual mattes for them to count as missed; and the same for a person who was missed
+in the frame before."""
 _LEAST_FRAMES = 4
 """Minimum frames of a window in which a person must be missed; all frames of a shorter window."""
 _SAMPLES_OF_A_CALL = 16 * 512 * 288
-"""Samples of the pictures that are changed at a time: this takes several times their memory, and on a GPU launches take
-longest."""
+"""Maximum samples of pictures that are changed at a time: this takes several times their memory, and on a GPU launches
+take longest."""
 _MARGIN = 2
 """Margin around a person, in samples of the coarse mattes, that is taken along with them: their soft edges."""
 _LESS, _LOST = 0.5, 5
-"""Loss of alpha, and the side of the area in samples of the coarse mattes, from which on the smaller look replaces the
-larger one. Smaller losses are kept, as they are finer edges."""
+"""Minimum loss of alpha, and side of the area in samples of the coarse mattes, at which the smaller look replaces the
+larger one. Smaller losses are finer edges, and are kept."""
 _AGREED = 0.7
 """Share of a person in the larger look that the smaller one must see for all of them to be taken."""
 
@@ -83,7 +83,7 @@ SMALLER_PEOPLE_RULES: Final = (
 
 
 class SmallerPeople:
-    """Shows a network frames with large people shrunk; ``missed`` finds the people missing in their mattes.
+    """Runs a network on frames with large people shrunk; ``missed`` finds people who are missing in the mattes.
 
     Args:
         views: Makes the network's pictures.
@@ -107,11 +107,11 @@ class SmallerPeople:
         *,
         is_mirrored: bool = True,
     ) -> list[Seen]:
-        """Look at consecutive frames, in either order, with large people shrunk.
+        """Run consecutive frames, in either order, with large people shrunk.
 
         Args:
-            shots: Is shown them.
-            frames: Few enough for a call.
+            shots: Runs the network on them.
+            frames: As few as fit in one call.
             alphas: Alpha of their mattes, as ``alpha_of`` gives it.
             is_mirrored: Whether the pictures are mirrored.
         """
@@ -132,7 +132,7 @@ class SmallerPeople:
         ]
 
     def alpha_of(self, estimates: Sequence[MatteEstimate], images: Any) -> Any:
-        """Alpha of frames, float32 [N * E, 1, h, w], 0..1, on their device; ``images`` are as large."""
+        """Alpha of frames, float32 [N * E, 1, h, w], 0..1, on their device; of the size of ``images``."""
         gain, offset = _coefficients(estimates)
         together = MatteEstimate(gain=gain, offset=offset)
         return small_alpha(together, images.reshape(-1, *images.shape[2:]), self._wanted)[:, None]
@@ -177,7 +177,7 @@ class CoarseLook:
 
     @cached_property
     def people(self) -> list[list[Somebody]]:
-        """The people seen in each eye; cached, as several windows ask for it."""
+        """The people seen in each eye; cached, as several windows need them."""
         return [_people(*eye) for eye in zip(self.alpha, self.there, self.paint, strict=True)]
 
 
@@ -201,14 +201,14 @@ def with_missed(
     there: Any,
     larger: BoundedMatte | None = None,
 ) -> list[MatteEstimate]:
-    """The mattes of frames with missed people added; several at once, because on a GPU launches dominate.
+    """Add missed people to the mattes of frames; several at once, because on a GPU launches dominate.
 
     Args:
         estimates: The frames' mattes.
-        seen: What is seen of these.
-        wheres: Who is missed, as ``missed`` gives it.
-        there: Alpha of the mattes, as ``SmallerPeople.alpha_of`` gives it.
-        larger: What the larger pictures show of the same, whose size mattes have: it counts where these show them.
+        seen: Looks at these.
+        wheres: Where people are missed, from ``missed``.
+        there: Alpha of the mattes, from ``SmallerPeople.alpha_of``.
+        larger: Looks at the same frames in larger pictures, of the mattes' size; used where they show the people.
     """
     completed, eyes = list(estimates), wheres.shape[1]
     at_frames: list[int] = np.flatnonzero(wheres.any(axis=(1, 2, 3))).tolist()
@@ -233,7 +233,7 @@ def with_missed(
             np.concatenate(wheres[some]), shown, np.concatenate([look.paint for look in looks]), strict=True
         )
         taken = np.stack([_with_margin(taken_whole(*eye)) for eye in of_eyes])
-        # Only where the look sees at least as much as the matte: large people beside stay as they are.
+        # Only where the look sees at least as much as the matte, so that large people beside them are unchanged.
         shares = _enlarged(taken, alphas) * (alpha >= alphas)
         their_gain, their_offset = _coefficients([estimates[at] for at in some])
         their_gain += shares * (gain - their_gain)
@@ -266,12 +266,12 @@ def shown_smaller(
     Args:
         shots: The network.
         frames: N frames.
-        images: Their pictures [N, E, ...]; given up.
+        images: Their pictures [N, E, ...]; modified in place.
         wanted: How they were prepared.
-        alphas: Their mattes, float32 [N * E, 1, h, w], 0..1, on their device.
-        large: Their large people, as ``large_people`` gives them, int32 [N * E, rows, columns].
-        paint: Where pictures change for these, as ``paint_of`` gives it.
-        is_mirrored: Mirror the pictures, and what is seen back.
+        alphas: Alpha of their mattes, float32 [N * E, 1, h, w], 0..1, on their device.
+        large: Their large people, from ``large_people``, int32 [N * E, rows, columns].
+        paint: Where pictures change for these, from ``paint_of``.
+        is_mirrored: True to mirror the pictures, and the results back.
     """
     planes = images.reshape(-1, *images.shape[2:])
     if wanted.layout == "NHWC":
@@ -293,7 +293,7 @@ def _of_a_call(size: tuple[int, int], eyes: int = 1) -> int:
 
 
 def _coefficients(estimates: Sequence[MatteEstimate]) -> tuple[Any, Any]:
-    """Gain and offset of frames, float32 [N * E, 1, h, w], in memory of their own."""
+    """Gain and offset of frames, float32 [N * E, 1, h, w], as copies."""
     gains, offsets = [], []
     for one in estimates:
         assert one.gain is not None  # coefficients, by contract
@@ -304,7 +304,7 @@ def _coefficients(estimates: Sequence[MatteEstimate]) -> tuple[Any, Any]:
 
 
 def large_people(alpha: FloatArray) -> npt.NDArray[np.int32]:
-    """The large people who hide others from the network: 1 for the first, 2 for the second, 0 elsewhere.
+    """Label the large people who hide others from the network: 1 for the first, 2 for the second, 0 elsewhere.
 
     Args:
         alpha: float32 [h, w], 0..1.
@@ -326,15 +326,15 @@ def paint_of(large: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
     """Where the picture changes when large people are shrunk.
 
     Args:
-        large: As ``large_people`` gives it, int32 [rows, columns].
+        large: From ``large_people``, int32 [rows, columns].
 
     Returns:
-        bool [rows, columns]: where large people are or are shown, and a little around.
+        bool [rows, columns]: where large people are, or are shown shrunk, and a margin around.
     """
     paint = (large > 0).astype(np.uint8)
     for label in range(1, large.max() + 1):
         _, place = _places(large == label, large.shape)
-        paint[place] = 1  # somebody bent around another thing is drawn over it
+        paint[place] = 1  # the shrunk person may lie outside their own outline
     side = 2 * _EDGE + 1
     return cv2.dilate(paint, np.ones((side, side), np.uint8)) > 0
 
@@ -342,7 +342,7 @@ def paint_of(large: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
 def _places(
     inside: npt.NDArray[np.bool_], size: tuple[int, int]
 ) -> tuple[tuple[slice, slice], tuple[slice, slice]]:
-    """A person's rows and columns in a picture of a size, and those in their middle where they are drawn smaller."""
+    """A person's rows and columns in a picture of a size, and the middle ones in which they are drawn shrunk."""
     own, shown = [], []
     for axis, (samples, whole) in enumerate(zip(inside.shape, size, strict=True)):
         there = np.flatnonzero(inside.any(axis=1 - axis))
@@ -357,13 +357,13 @@ def _places(
 def with_smaller_people(
     pictures: Any, alphas: Any, large: npt.NDArray[np.int32], paint: npt.NDArray[np.bool_]
 ) -> Any:
-    """Pictures with large people shrunk, and their former place filled from the surroundings.
+    """Shrink large people in pictures, and fill their former places from the surroundings.
 
     Args:
         pictures: float16 or float32 [N, 3, h, w], on their device.
         alphas: float32 [N, 1, rows, columns], 0..1, on the same device.
-        large: As ``large_people`` gives it, in any size, int32 [N, rows, columns].
-        paint: As ``paint_of`` gives it, of that size.
+        large: From ``large_people``, in any size, int32 [N, rows, columns].
+        paint: From ``paint_of``, of that size.
 
     Returns:
         Of their dtype, on their device.
@@ -391,7 +391,7 @@ def with_smaller_people(
 
 
 def painted_over(pictures: Any, where: npt.NDArray[np.bool_]) -> Any:
-    """Pictures with some places filled from their surroundings, weighted by distance.
+    """Fill places in pictures from their surroundings, weighted by distance.
 
     Args:
         pictures: float16 or float32 [N, 3, h, w], on their device.
@@ -408,7 +408,7 @@ def painted_over(pictures: Any, where: npt.NDArray[np.bool_]) -> Any:
     grids: list[Any] = []
     for samples in _PAINT:
         step = max(height, width) / samples
-        # A GPU shrinks a row 1000 times at most.
+        # On a GPU, a row can shrink at most 1000 times.
         finer = known if samples > 1 and step <= 1000 else grids[-1]
         grids.append(resized(finer, (max(round(height / step), 1), max(round(width / step), 1))))
     around = grids.pop()
@@ -425,8 +425,8 @@ def missed(looks: Sequence[CoarseLook], *, told: int | None = None) -> npt.NDArr
     """The places of people who are missing in the mattes of consecutive frames.
 
     Args:
-        looks: At the frames, N in either order.
-        told: Number of last frames to give places for; all when omitted.
+        looks: Looks at N frames, in either order.
+        told: Number of last frames to return; all when omitted.
 
     Returns:
         bool [N or ``told``, E, rows, columns].
@@ -452,7 +452,7 @@ def missed(looks: Sequence[CoarseLook], *, told: int | None = None) -> npt.NDArr
 
 
 def _people(alpha: FloatArray, there: FloatArray, painted: npt.NDArray[np.bool_]) -> list[Somebody]:
-    """People in an eye of a frame who are not in the paint; all [rows, columns]."""
+    """People in one eye of a frame outside the paint; all arrays are [rows, columns]."""
     count, labels, boxes, _ = cv2.connectedComponentsWithStats(
         (alpha > _PERSON).astype(np.uint8), connectivity=8
     )
@@ -471,7 +471,7 @@ def _people(alpha: FloatArray, there: FloatArray, painted: npt.NDArray[np.bool_]
 
 
 def _followed(frames: Sequence[Sequence[Somebody]]) -> list[dict[int, Somebody]]:
-    """Place of each person by frame: people who overlap in consecutive frames are the same.
+    """Follow people over frames: those who overlap in consecutive frames are the same.
 
     Args:
         frames: The people of each frame.
@@ -503,21 +503,21 @@ def _sure_part(alpha: FloatArray, inside: npt.NDArray[np.bool_]) -> npt.NDArray[
 def taken_whole(
     where: npt.NDArray[np.bool_], larger: FloatArray, painted: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.bool_]:
-    """Extend people to all of their matte in the larger look if most of it is theirs; all [h, w]."""
-    # Counted for all at once: an unsure look sees thousands of specks.
+    """Extend people to all of their matte in the larger look, if most of it is theirs; all arrays are [h, w]."""
+    # Counted for all parts at once: an unsure look has thousands of specks.
     count, labels = cv2.connectedComponents((larger > _PERSON).astype(np.uint8), connectivity=8)
     areas, apart, agreed = (
         np.bincount(labels[samples], minlength=count)
         for samples in (np.ones_like(where), ~painted, where & ~painted)
     )
     is_taken = (apart >= np.maximum(_APART * areas, 1)) & (agreed / np.maximum(apart, 1) >= _AGREED)
-    is_taken[0] = False  # where nobody is
+    is_taken[0] = False  # label 0 is empty
     whole: npt.NDArray[np.bool_] = where | (is_taken[labels] & ~painted)
     return whole
 
 
 def _with_margin(where: npt.NDArray[np.bool_]) -> FloatArray:
-    """Weights float32 [h, w], 0..1: 1 there and around, fading out beyond."""
+    """Weights float32 [h, w], 0..1: 1 inside and around, fading out beyond."""
     side = 2 * _MARGIN + 1
     grown = cv2.dilate(where.astype(np.float32), np.ones((side, side)))
     return cv2.blur(grown, (3, 3)).astype(np.float32, copy=False)

@@ -14,14 +14,14 @@ MOST_REUSES = 30
 
 
 class SkipStatic:
-    """Asks only for frames in which some tile changed since the frame that was last asked for.
+    """Passes on only frames in which some tile changed since the last one passed on.
 
     Frames are compared with the last frame that the network saw, not with the one before, so that slow motion adds up.
     The largest change of any tile counts, not the mean, so that a hand before a still wall is not averaged away. The
     guided filter's coefficients are reused and evaluated against each new frame.
 
-    A recurrent network does not see the skipped frames; its memory stays as it was after the last frame that it saw, as
-    in a video whose repeated frames were dropped.
+    A recurrent network does not see skipped frames: its memory stays as after the last frame that it saw, as in a video
+    without the repeated frames.
 
     Args:
         inner: Gives mattes for changed frames.
@@ -54,7 +54,7 @@ class SkipStatic:
         for index in range(len(batch)):
             if index in new:
                 self._last = next(answers)
-            assert self._last is not None  # the gate lets the first frame through
+            assert self._last is not None  # the first frame is always passed on
             estimates.append(self._last)
         return estimates
 

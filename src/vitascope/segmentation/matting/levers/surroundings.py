@@ -1,4 +1,4 @@
-"""Decides when the network sees the surroundings of people instead of the whole picture, and where they are.
+"""Decides when the network sees the surroundings of people instead of the whole picture, and where these are.
 
 Boxes enclose mattes; the parts of a picture that are cropped for them are larger.
 """
@@ -23,15 +23,15 @@ from vitascope.segmentation.matting.shots import StreamNetwork
 FloatArray = npt.NDArray[np.float32]
 
 MOTION = 0.04
-"""Minimum change of a tile outside people's parts, as a share of full scale, at which somebody may have come in: ten
-levels of 255 over a tile of 16 x 16 samples."""
+"""Minimum change of a tile outside the parts, as a share of full scale, that may be somebody coming in: ten levels of
+255 over a tile of 16 x 16 samples."""
 
 
 class Surroundings(ABC):
     """Runs the whole picture when that is due, and the parts around people in between.
 
     The whole picture is run at the start of a shot, every ``recheck_frames`` frames, and when something moves outside
-    the parts. If nobody was seen, the network does not run until then.
+    the parts. If nobody was found, the network does not run in between.
 
     Args:
         stream: The network, and how it is shown frames.
@@ -67,7 +67,7 @@ class Surroundings(ABC):
         return estimates
 
     def _look(self, batch: Batch) -> list[MatteEstimate]:
-        """Run the whole picture, and choose the next parts by its last matte."""
+        """Run the whole picture, and choose the next parts from its last matte."""
         estimates = self._shots.estimate(batch)
         self._looks.looked(batch)
         boxes = people_boxes(to_numpy(small_alpha(estimates[-1], batch.images[-1], self._wanted)))
@@ -77,7 +77,7 @@ class Surroundings(ABC):
 
     @abstractmethod
     def _watched(self) -> list[Region] | None:
-        """The current parts, one for each eye; None if the whole picture is run, or nothing because nobody is there."""
+        """The current parts, one for each eye; None if the whole picture is run, or nothing, as nobody is there."""
 
     @abstractmethod
     def _follow_look(self, boxes: list[Region] | None, *, starts_shot: bool) -> None:
@@ -98,7 +98,7 @@ class _Looks:
 
     Args:
         grid: (height, width) of the network's picture, in samples of which parts are given.
-        recheck_frames: Frames from one look to the next at the latest.
+        recheck_frames: Maximum frames from one look to the next.
     """
 
     def __init__(self, grid: tuple[int, int], recheck_frames: int) -> None:
@@ -114,7 +114,7 @@ class _Looks:
         self._since, self._reference = 0, batch.tiles[-1]
 
     def passed(self, frames: int) -> None:
-        """Note that so many more frames were run."""
+        """Note that more frames were run."""
         if self._since is not None:
             self._since += frames
 
@@ -124,12 +124,12 @@ class _Looks:
         Args:
             batch: Consecutive frames.
             index: Which of them.
-            parts: The current parts, one for each eye; None: nothing, or everything.
+            parts: The current parts, one for each eye; None if nothing or everything is run.
         """
         if self._since is None or self._reference is None or batch.starts_shot[index]:
             return True
         assert batch.tiles is not None  # made for every lever that wants them
-        # The look itself was at a frame, so that of ``recheck_frames`` frames one is looked at whole.
+        # The look counts as a frame itself, so that one in ``recheck_frames`` frames is run whole.
         if self._since + 1 >= self._recheck_frames:
             return True
         return largest_change_outside(self._reference, batch.tiles[index], parts, self._grid) > MOTION
@@ -146,7 +146,7 @@ class _Looks:
 
 VISIBLE = 0.1
 """Alpha from which a sample counts as a person's: hair and motion blur are below one half."""
-# Parts come in few sizes, because engines prepare themselves for each.
+# Parts come in few sizes, because engines prepare for each size.
 _SIZE_STEPS = 8
 _WORTH_CUTTING = 0.8
 
@@ -178,16 +178,16 @@ def people_boxes(alpha: FloatArray) -> list[Region] | None:
 def cover(
     boxes: Sequence[Region], *, margin: float, grid: tuple[int, int], multiple: int
 ) -> list[Region] | None:
-    """Parts that hold the boxes and a margin: of one size, and of the same rows, in every eye.
+    """Choose parts that hold the boxes and a margin, of the same size and rows in every eye.
 
     Args:
         boxes: One for each eye, of the same rows.
         margin: Added on each side, as a share of the box, and at least ``multiple`` samples.
         grid: (height, width) of the picture.
-        multiple: Parts begin at multiples of it, and end at such or at the picture's edge.
+        multiple: Parts begin at multiples of it, and end at multiples or at the picture's edge.
 
     Returns:
-        In samples of the grid; None if hardly less than the whole picture would do.
+        In samples of the grid; None if they would cover nearly the whole picture.
     """
     height, width = grid
     box = boxes[0]
@@ -213,10 +213,10 @@ def cover(
 def still_fits(
     parts: Sequence[Region], boxes: Sequence[Region], *, guard: int, grid: tuple[int, int]
 ) -> bool:
-    """True while the boxes keep a distance from their parts' edges, other than the picture's own.
+    """True while the boxes keep a distance from their parts' edges, except at the picture's own.
 
     Args:
-        parts: What was cut out, one for each eye.
+        parts: The current parts, one for each eye.
         boxes: Where people are now.
         guard: The distance, in samples.
         grid: (height, width) of the picture.
@@ -265,8 +265,8 @@ def largest_change_outside(
 
     Args:
         before: float32 [3 E, rows, columns]: ``tile_means`` of an earlier frame.
-        now: Of this one.
-        parts: One for each eye; None: everything is outside.
+        now: The same of this frame.
+        parts: One for each eye; None if everything is outside.
         grid: (height, width) of the picture, in samples of which the parts are given.
 
     Returns:
@@ -292,9 +292,9 @@ def _widened(start: int, length: int, margin: float, least: int) -> tuple[int, i
 
 
 def _aligned(start: int, length: int, whole: int, multiple: int) -> tuple[int, int]:
-    """Start and length inside ``whole``, of one of few lengths, at multiples."""
+    """Move start and length to multiples inside ``whole``, with one of few lengths."""
     step = max(math.ceil(whole / _SIZE_STEPS / multiple), 1) * multiple
     length = min(math.ceil(min(length, whole) / step) * step, whole)
     start = min(max(start, 0), whole - length) // multiple * multiple
-    # A picture whose side is no multiple: what begins at one ends at the edge.
+    # If the picture's side is no multiple, the last part extends to the edge.
     return (start, whole - start) if whole - (start + length) < multiple else (start, length)

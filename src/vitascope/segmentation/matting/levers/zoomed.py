@@ -99,7 +99,7 @@ class Zoomed(Surroundings):
             small_alpha(answer, seen, plan.wanted) for answer, seen in zip(answers, images, strict=True)
         ]
         if reaches(mattes, rim(plan.parts, mattes[0].shape[1:], self._wanted.size)):
-            self._plan = None  # so that the next look cuts again
+            self._plan = None  # so that the next look chooses new parts
             return self._look(batch) if whole is None else whole
         self._tally.cropped_frames += len(batch)
         estimates = []
@@ -144,7 +144,7 @@ class Zoomed(Surroundings):
 def _places(
     parts: list[Region], grid: tuple[int, int], size: tuple[int, int]
 ) -> tuple[list[Region], tuple[int, int]]:
-    """Parts of a picture of size ``grid`` where each has ``size`` samples, and the whole picture's size then."""
+    """Scale parts of a picture of size ``grid`` to ``size`` samples each; also gives the whole picture's size."""
     height, width = size
     down, across = height / parts[0].height, width / parts[0].width
     canvas = max(round(grid[0] * down), height), max(round(grid[1] * across), width)
