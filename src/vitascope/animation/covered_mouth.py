@@ -85,8 +85,12 @@ def _gap(landmarks: FloatArray) -> float:
 
 
 def _colours(rgb: RgbPicture, landmarks: FloatArray) -> FloatArray:
-    """Red of the lips relative to the skin around them, and a and b of the chin relative to the nearer cheek: float32
-    [3]."""
+    """Colours that a covered mouth changes.
+
+    Returns:
+        float32 [3]: red of the lips relative to the skin around them, and a and b of the chin relative to the nearer
+        cheek.
+    """
     places = landmarks[:, :2]
     side = _HALF_SIDE * float(np.linalg.norm(np.subtract(*places[_EYES])))
     from_nose = [float(np.linalg.norm(places[cheek].mean(axis=0) - places[_NOSE])) for cheek in _CHEEKS]
