@@ -4,8 +4,8 @@ Voxel i of n along an axis has the position -1 + 2 i / (n - 1); a position p sam
 between the eight voxels around it, zero outside: ``F.grid_sample`` with ``align_corners=False``.
 """
 
-# Triton compiles kernels from their source; their parameters are pointers and constants that mypy cannot type. mypy:
-# disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, type-arg, misc"
+# Triton compiles kernels from their source; their parameters are pointers and constants that mypy cannot type.
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, type-arg, misc"
 
 from __future__ import annotations
 

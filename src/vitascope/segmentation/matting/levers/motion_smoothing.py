@@ -121,9 +121,8 @@ class MotionSmoothing:
             for wanted in (self._wanted, self._small)
         )
         seen = [*self._greys, *shown()]
-        self._greys = [
-            grey.copy() for grey in seen[-REACH_FRAMES:]
-        ]  # views would keep the whole window's memory
+        # Views would keep the whole window's memory.
+        self._greys = [grey.copy() for grey in seen[-REACH_FRAMES:]]
         pairs = list(pairwise([grey[:, *small] for grey in seen]))
         moves = [
             self._threads.submit(_moves, *eye) for one, other in pairs for eye in zip(one, other, strict=True)
