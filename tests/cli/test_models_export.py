@@ -42,7 +42,7 @@ def test_missing_files_are_named(run, tmp_path, checkpoints):
     (checkpoints / CHECKPOINTS["warping"]).unlink()
     code, _, err = run("liveportrait", "--to", tmp_path / "onnx", "--weights", checkpoints)
     assert code == 5
-    assert "need base_models/warping_module.pth there" in err and "motion" not in err
+    assert "lack base_models/warping_module.pth" in err and "motion" not in err
 
 
 def test_damaged_files_are_named(run, tmp_path, checkpoints):

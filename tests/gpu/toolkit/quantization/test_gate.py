@@ -96,7 +96,7 @@ def test_a_network_that_fails_is_named_with_what_it_got():
         raise RuntimeError("Expected 4D input\nand more")
 
     with pytest.raises(
-        EngineError, match=r"^the network does not take \[1, 1, 3\]: Expected 4D input \(frames lie"
+        EngineError, match=r"^the network does not take \[1, 1, 3\]: Expected 4D input \(frames are along"
     ):
         ModelQuantizer.compare(picky, picky, [np.zeros((1, 3))])
 
