@@ -346,6 +346,38 @@ def test_somebody_who_is_met_a_moment_later_is_there_before(ahead_from, is_there
     assert is_there or alphas[0][MIDDLE].max() < 0.1
 
 
+class Strip(Opinion):
+    """Sees, in larger pictures alone, what is two cells high, and has this alpha in one cell after the other."""
+
+    def __init__(self, cells):
+        super().__init__(ahead=0.0, back=0.0, edges=0.0)
+        self.alpha = np.repeat(cells, 15).reshape(-1, 2).mean(axis=1)  # a cell is 7.5 samples wide
+
+    def infer(self, images, state):
+        estimates = super().infer(images, state)
+        if images.shape[3:] == LARGE:
+            first = LARGE[1] // 2 - 15
+            for one in estimates:
+                one.offset[..., 60:75, first : first + len(self.alpha)] = self.alpha
+        return estimates
+
+
+@pytest.mark.parametrize(
+    ("cells", "is_there"),
+    [
+        ([1.0] * 8, True),  # a row of people far away
+        ([0.75, 1.0, 1.0, 0.75] * 2, False),  # a motorcycle
+        ([0.0, 1.0, 1.0, 0.75], True),  # somebody small
+    ],
+)
+def test_what_larger_pictures_alone_show_wider_than_somebody_small_is_sure_on_average(cells, is_there):
+    alphas, _ = mattes(walk(7), Strip(cells))
+    rows = slice(round(63 / LARGE[0] * EYE[0]), round(72 / LARGE[0] * EYE[0]))
+    seen = alphas[3][rows, EYE[1] // 2 - 4 : EYE[1] // 2 + 4]
+    assert (seen.min() > 0.9) == is_there, seen
+    assert is_there or seen.max() < 0.5, seen
+
+
 def test_nobody_lasts_in_a_shot_of_one_frame():
     alphas, _ = mattes(walk(1), Moments([0]))
     assert alphas[MIDDLE].max() <= 0.2
