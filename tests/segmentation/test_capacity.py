@@ -26,6 +26,8 @@ UHD, ABOVE = (2160, 3840), (3840, 7680)
         ((1440, 2560), 100, {}, 1),
         (UHD, 100, {}, 3),
         (UHD, 7, {}, 1),
+        (UHD, 15, {"inference": {"bidirectional": True}}, 1),  # whose windows take memory as well
+        (UHD, 16, {"inference": {"bidirectional": True}}, 3),
         (ABOVE, 100, {}, 4),
         (ABOVE, 10, {}, 1),
         (ABOVE, 7, {}, 1),

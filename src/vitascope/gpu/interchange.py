@@ -112,22 +112,31 @@ def on_its_way(array: Any) -> Callable[[], npt.NDArray[Any]]:
 def one_after_the_other(arrays: Sequence[Any]) -> Any:
     """Concatenate NumPy or CuPy arrays along their first axis: a view if they are adjacent on a GPU, else a copy.
 
-    CuPy copies large arrays one by one, and launching a copy takes as long as the copy itself.
+    CuPy copies large arrays one by one, and launching a copy takes as long as the copy itself. So adjacent ones are
+    copied at once.
     """
-    first = arrays[0]
-    if kind_of(first) != "cupy":
+    if kind_of(arrays[0]) != "cupy":
         return np.concatenate(list(arrays))
-    kind, memory, begin = (first.shape, first.dtype, first.strides), first.data.mem, first.data.ptr
-    length = len(first) * first.strides[0]
-    if any(
-        (each.shape, each.dtype, each.strides) != kind
-        or each.data.mem is not memory
-        or each.data.ptr - begin != number * length
-        for number, each in enumerate(arrays)
-    ):
-        return np.concatenate(list(arrays))
-    shape = (len(arrays) * len(first), *first.shape[1:])
-    return type(first)(shape, first.dtype, first.data, first.strides)
+    runs: list[list[Any]] = []
+    for each in arrays:
+        if not (runs and _follows(runs[-1][0], len(runs[-1]), each)):
+            runs.append([])
+        runs[-1].append(each)
+    views = [
+        type(first)((len(run) * len(first), *first.shape[1:]), first.dtype, first.data, first.strides)
+        for run in runs
+        for first in run[:1]
+    ]
+    return views[0] if len(views) == 1 else np.concatenate(views)
+
+
+def _follows(first: Any, number: int, other: Any) -> bool:
+    """Whether a CuPy array is the one of this number in memory from a first one on, all of one shape and dtype."""
+    return bool(
+        (other.shape, other.dtype, other.strides) == (first.shape, first.dtype, first.strides)
+        and other.data.mem is first.data.mem
+        and other.data.ptr - first.data.ptr == number * len(first) * first.strides[0]
+    )
 
 
 def to_cupy(array: Any) -> Any:

@@ -28,6 +28,9 @@ tracemalloc), and the maximum for all threads together."""
 # From 4K on, one hardware decoder is slower than all later stages. Each session holds a group of pictures in memory.
 # For frames with more samples than the first number: the sessions, and the GPU memory that must be available.
 _SESSIONS = ((4096 * 2304, 4, 22 << 30), (2560 * 1600, 3, 8 << 30))
+_MEMORY_OF_LOOKS_BACK = 2
+"""Multiple of that memory if each shot is also looked at backwards. Its windows take up to 8 GB at 4096x2048, where 8
+and 12 GB suffice beside one decoder, and 10 GB did not beside three; one decoder is as fast as the network then."""
 _LEAST_BYTES, _LEAST_FRAMES, _FRAMES_OF_A_SESSION, _BATCHES_IN_FLIGHT = 1_200_000_000, 48, 52, 3
 """Minimum GPU memory of a run: bytes for CUDA, kernels and the network; frames in the decoder and in the pipeline;
 frames of each further decoder; and batches that wait or are being drawn. Lower than what
@@ -112,6 +115,8 @@ def decoder_sessions(
         return 1
     for samples, count, memory in _SESSIONS:
         if prod(size) > samples:
+            if settings.inference.may_look_back:
+                memory *= _MEMORY_OF_LOOKS_BACK
             own_bytes = streams.allowed_bytes()
             if settings.gpu.memory_fraction is None:  # otherwise it is this process's alone
                 own_bytes //= gpu_processes

@@ -136,6 +136,8 @@ def test_parts_of_one_array_on_a_gpu_are_joined_without_a_copy():
         [parts[0], whole[2:3, -1:]],
         [parts[0], whole[2:4, :1]],
         [parts[0], parts[0]],
+        [*parts, *parts[1:], parts[0]],
+        [parts[0].copy(), *parts, whole[:1, -1:]],
     ):
         together = one_after_the_other(others)
         np.testing.assert_array_equal(together.get(), np.concatenate([each.get() for each in others]))

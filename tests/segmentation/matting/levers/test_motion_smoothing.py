@@ -195,12 +195,11 @@ def test_where_nobody_is_nothing_is_done():
 def test_motion_that_nobody_waits_for_is_not_looked_for(monkeypatch):
     begun, may_end = [], Event()
 
-    def moves(picture, following):
+    def find(picture, following, *, out):
         begun.append(picture)
         may_end.wait(20)
-        return np.zeros((2, *picture.shape, 2), np.float32)
 
-    monkeypatch.setattr(motion_smoothing, "_moves", moves)
+    monkeypatch.setattr(motion_smoothing, "_find_moves", find)
     frames, _ = flickering(24)
     lever = smoothing()
     motion = lever.watch(lever.show(frames), EVERYWHERE)
@@ -215,21 +214,26 @@ def test_motion_is_found_in_pictures_of_a_bounded_size(monkeypatch):
     frames, estimates = flickering(6)
     lever = smoothing()
     motion = lever.watch(lever.show(frames), EVERYWHERE)
-    assert [move.result().shape for move in motion.moves] == [(2, 12, 20, 2)] * 5
+    assert motion.ways(on_gpu=False).shape == (2, 5, 1, 12, 20, 2)
     made = np.array([one.offset.mean() for one in lever.smooth(frames, estimates, motion)])
     assert np.abs(np.diff(made[2:-2])).max() < 0.03
 
 
+def moves_between(picture, following):
+    out = np.full((2, -(-picture.shape[0] // 2), -(-picture.shape[1] // 2), 2), np.nan, np.float32)
+    motion_smoothing._find_moves(picture, following, out=out)
+    return out
+
+
 @pytest.mark.parametrize("size", [(1, 1), (3, 50), (17, 16)])
 def test_motion_of_small_pictures(size):
-    pictures = np.random.default_rng(3).integers(0, 255, (2, *size), np.uint8)
-    assert motion_smoothing._moves(*pictures).shape == (2, -(-size[0] // 2), -(-size[1] // 2), 2)
+    assert np.isfinite(moves_between(*np.random.default_rng(3).integers(0, 255, (2, *size), np.uint8))).all()
 
 
 def test_motion_is_found_there_and_back():
     noise = np.random.default_rng(4).integers(0, 255, (96, 128), np.uint8)
     picture = cv2.GaussianBlur(noise, (0, 0), 3)
-    there, back = motion_smoothing._moves(picture, np.roll(picture, 4, axis=1))
+    there, back = moves_between(picture, np.roll(picture, 4, axis=1))
     inside = np.s_[8:-8, 8:-8]
     assert there[inside].mean(axis=(0, 1)) == pytest.approx([2, 0], abs=0.2)  # of pictures of half the size
     assert back[inside].mean(axis=(0, 1)) == pytest.approx([-2, 0], abs=0.2)

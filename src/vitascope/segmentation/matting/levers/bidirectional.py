@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import reduce
@@ -322,19 +322,22 @@ class Bidirectional:
         return mixed, doubted
 
     def _as_one(self, seen: Sequence[_Known], *, has_hair: bool) -> list[MatteEstimate]:
-        """Merge the looks at a window's frames into one matte each; see ``_together``."""
-        lasting = [_lasting(one.mean) for one in seen] if self._has_edges else []
-        return [
-            estimate
-            for at in range(0, len(seen[0].mean), _FRAMES_OF_A_CALL)
-            for estimate in _together(
-                [one.of(slice(at, at + _FRAMES_OF_A_CALL)) for one in seen],
-                self._wanted.size,
-                young=_YOUNG[self._age + at :],
-                lasting=[one[at : at + _FRAMES_OF_A_CALL] for one in lasting],
-                has_hair=has_hair,
+        """Merge the looks at a window's frames into one matte each."""
+        eyes = seen[0].gain.shape[1]
+        shares = _shares(seen, young=_YOUNG[self._age :], has_hair=has_hair)
+        estimates: list[MatteEstimate] = []
+        for at in range(0, len(seen[0].gain), _FRAMES_OF_A_CALL):
+            part, of_eyes = (slice(at * each, (at + _FRAMES_OF_A_CALL) * each) for each in (1, eyes))
+            planes = [
+                [_of_all_eyes(each[part]) for each in looks]
+                for looks in zip(*((one.gain, one.offset) for one in seen), strict=True)
+            ]
+            gain, offset = weighted_sums(planes, [one[of_eyes] for one in shares], self._wanted.size)
+            estimates += (
+                MatteEstimate(gain=gain[first : first + eyes], offset=offset[first : first + eyes])
+                for first in range(0, len(gain), eyes)
             )
-        ]
+        return estimates
 
     def _seen_far_back(self, batch: Batch, beyond: Sequence[Frame], *, near: bool) -> _Known:
         """Answers about a window, run backwards from the following frames; in smaller pictures if somebody is near."""
@@ -411,28 +414,22 @@ class _Known(NamedTuple):
         return cls(*(np.concatenate(planes_of_parts.pop(0)) for _ in cls._fields))
 
 
-def _together(
-    answers: Sequence[_Known],
-    size: tuple[int, int],
-    *,
-    young: Sequence[float],
-    lasting: Sequence[Any] = (),
-    has_hair: bool = False,
-) -> Iterator[MatteEstimate]:
-    """Merge the answers about each frame: forward, backward and, if there is one, for edges.
+def _shares(answers: Sequence[_Known], *, young: Sequence[float], has_hair: bool) -> list[Any]:
+    """Share of each answer about some frames by cell: forward, backward and, if there is one, for edges.
 
     Args:
-        answers: One for each look, about the same frames.
-        size: (height, width) of the result.
+        answers: One for each look, about the same consecutive frames.
         young: Weight of "nobody" from the forward pass, for the first frames; 1 in those beyond.
-        lasting: How steadily each look sees somebody in each cell, float32 [N, E, 1, rows, columns], 0..1, from
-            ``_lasting``; only with an answer for edges.
         has_hair: True if hair may be visible.
+
+    Returns:
+        float32 [N * E, 1, rows, columns] each, on their device.
     """
-    gains, offsets, sures, means, fines = (
-        [_of_all_eyes(planes) for planes in part] for part in zip(*answers, strict=True)
+    sures, means, fines = (
+        [_of_all_eyes(planes) for planes in part]
+        for part in zip(*((one.sure, one.mean, one.fine) for one in answers), strict=True)
     )
-    eyes = answers[0].gain.shape[1]
+    eyes = answers[0].mean.shape[1]
     nobody: list[Any] = [1.0, 1.0]
     if young:
         counts = np.ones((len(means[0]), 1, 1, 1), np.float32)
@@ -446,7 +443,7 @@ def _together(
     if len(answers) > 2:
         nearer = abs(means[2] - means[1]) - abs(means[2] - means[0])
         word = np.exp(nearer * (_WORD_FOR_NOBODY + (_WORD_FOR_SOMEBODY - _WORD_FOR_NOBODY) * means[2]))
-        there, back, larger = (_of_all_eyes(one) for one in lasting)
+        there, back, larger = (_of_all_eyes(_lasting(one.mean)) for one in answers)
         solid = _SOLID * _solid(means[0] * sures[0] ** _SOLID_TRUST) * there
         alone = (means[2] - np.maximum(*means[:2])).clip(0.0, 1.0)
         wide = _wide((alone > _ALONE).astype("float32"))
@@ -468,9 +465,7 @@ def _together(
         shares = [one / (1 + finer) for one in (*shares[:2], shares[2] + finer)]
         if has_hair:
             shares = _with_hair(shares, means, fines, around)
-    gain, offset = weighted_sums((gains, offsets), shares, size)
-    for at in range(0, len(gain), eyes):
-        yield MatteEstimate(gain=gain[at : at + eyes], offset=offset[at : at + eyes])
+    return shares
 
 
 def _between(one: Any, other: Any, share: float) -> Any:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
 from vitascope.frames import Frame
-from vitascope.gpu.interchange import on_its_way, to_cupy
+from vitascope.gpu.interchange import on_its_way, one_after_the_other, to_cupy
 from vitascope.gpu.kernels.along_motion import MEAN_RULES, REACH_FRAMES, mean_along_motion
-from vitascope.gpu.kernels.cuda_module import is_on_gpu
+from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
 from vitascope.gpu.kernels.resize_normalize import resized
 from vitascope.gpu.memory.shortage import memory_errors
 from vitascope.gpu.toolkit.batching.batch_sizes import AdaptiveBatchSizer
@@ -42,16 +42,28 @@ SMOOTHING_RULES: Final = (_MOTION_SIDE, _NOBODY, *MEAN_RULES, *MISSED_PART_RULES
 Grey = npt.NDArray[np.uint8]
 
 
-class Motion(NamedTuple):
+@dataclass
+class Motion:
     """The motion in a window, while it is being computed."""
 
     box: tuple[slice, slice]
     """Rows and columns of the mattes in which people are."""
-    moves: Sequence[Future[npt.NDArray[np.float32]]]
-    """Motion for ``mean_along_motion``, for each eye of each frame but the last, including the frames kept from the
-    previous window: to the next frame, and from that back, float32 [2, h', w', 2]."""
+    moves: Sequence[Future[None]]
+    """Done once ``found`` is filled."""
+    found: npt.NDArray[np.float32]
+    """Motion for ``mean_along_motion`` of all frames but the last, including the frames kept from the previous window:
+    to the next frame, and from that back, float32 [2, T - 1, E, h', w', 2]."""
     before: tuple[Any, Any] | None = None
     """RGB [T, E, 3, h, w] and alpha [T, E, h, w] of the last frames before the window; None at a shot's beginning."""
+    _uploaded: Any = None
+
+    def ways(self, *, on_gpu: bool) -> Any:
+        """Wait for the motion, and upload it once: float32 [2, T - 1, E, h', w', 2], NumPy or CuPy."""
+        if self._uploaded is None:
+            for move in self.moves:
+                move.result()
+            self._uploaded = to_cupy(self.found) if on_gpu else self.found
+        return self._uploaded
 
     def cancel(self) -> None:
         """Cancel the work that has not started."""
@@ -112,7 +124,7 @@ class MotionSmoothing:
         rows, columns = (np.flatnonzero((people > _NOBODY).any(axis=axis)) for axis in (1, 0))
         if not len(rows):
             self.begin_shot()
-            return Motion((slice(0), slice(0)), [])
+            return Motion((slice(0), slice(0)), [], np.empty((2, 0, self._views.eyes, 1, 1, 2), np.float32))
         box, small = (
             tuple(
                 slice(max(at[0] - 1, 0) * side // cells, min(at[-1] + 2, cells) * side // cells)
@@ -124,10 +136,16 @@ class MotionSmoothing:
         # Views would keep the whole window's memory.
         self._greys = [grey.copy() for grey in seen[-REACH_FRAMES:]]
         pairs = list(pairwise([grey[:, *small] for grey in seen]))
+        height, width = (one.stop - one.start for one in small)
+        # OpenCV finds flow at half the size and enlarges it, so a quarter of its samples is enough.
+        half = -(-height // 2), -(-width // 2)
+        found = np.empty((2, len(pairs), self._views.eyes, *half, 2), np.float32)
         moves = [
-            self._threads.submit(_moves, *eye) for one, other in pairs for eye in zip(one, other, strict=True)
+            self._threads.submit(_find_moves, *eye, out=found[:, at, number])
+            for at, (one, other) in enumerate(pairs)
+            for number, eye in enumerate(zip(one, other, strict=True))
         ]
-        return Motion((box[0], box[1]), moves, self._last)
+        return Motion((box[0], box[1]), moves, found, self._last)
 
     def smooth(
         self, frames: Sequence[Frame], estimates: Sequence[MatteEstimate], motion: Motion
@@ -142,7 +160,6 @@ class MotionSmoothing:
         if not motion.box[0].stop:
             return list(estimates)
         known, count = motion.before, 0 if motion.before is None else len(motion.before[1])
-        ahead, back = self._ways(motion)
         last: list[tuple[Any, Any]] = []
 
         def smooth_part(at: int, end: int) -> list[MatteEstimate]:
@@ -158,18 +175,10 @@ class MotionSmoothing:
                 first, begin = at + needed, count - needed
             if end == len(frames):
                 last[:] = [(rgb[-REACH_FRAMES:].copy(), alpha[-REACH_FRAMES:].copy())]
-            pairs = slice(begin, begin + len(rgb) - 1)
-            take = to_cupy if is_on_gpu(alpha) else np.asarray
-            moves = (take(way[pairs]) for way in (ahead, back))
+            moves = motion.ways(on_gpu=is_on_gpu(alpha))[:, begin : begin + len(rgb) - 1]
             inside, colors = alpha[..., *motion.box], rgb[..., *motion.box].astype("float32", copy=False)
             change = (mean_along_motion(inside, colors, *moves) - inside)[first:]
-            smoothed = []
-            for one, plane in zip(estimates[at:end], change, strict=False):
-                assert one.offset is not None  # coefficients, as was asked for
-                offset = one.offset.copy()
-                offset[:, 0][..., *motion.box] += plane
-                smoothed.append(MatteEstimate(gain=one.gain, offset=offset))
-            return smoothed
+            return _with_added(estimates[at:end], change[: end - at], motion.box)
 
         smoothed = self._in_parts(len(frames), smooth_part)
         (self._last,) = last
@@ -187,7 +196,8 @@ class MotionSmoothing:
         """
         if not motion.box[0].stop or len(frames) == 1:
             return list(estimates)
-        ways = self._ways(motion)[:, 1 - len(frames) :]  # without those from frames before the window
+        is_gpu = is_on_gpu(estimates[0].gain)
+        ways = motion.ways(on_gpu=is_gpu)[:, 1 - len(frames) :]  # without those from frames before the window
         size, box = ways.shape[3:5], motion.box
 
         def shrink_part(at: int, end: int) -> list[Any]:
@@ -196,22 +206,21 @@ class MotionSmoothing:
             return list(resized(seen.reshape(-1, *seen.shape[2:]), size).reshape(*seen.shape[:3], *size))
 
         small = np.stack(self._in_parts(len(frames), shrink_part))
-        take = to_cupy if is_on_gpu(small) else np.asarray
-        eyes = np.split(small, self._views.eyes, axis=1)
-        moves = (np.split(way, self._views.eyes, axis=1) for way in ways)
-        # One by one, as a window's planes are large.
+        arrays = array_module(on_gpu=is_gpu)
+        # Eye by eye, as a window's planes are large.
         found = [
-            missed_parts(eye, *(take(np.ascontiguousarray(way)) for way in both))
-            for eye, *both in zip(eyes, *moves, strict=True)
+            missed_parts(small[:, eye], *(arrays.ascontiguousarray(way[:, eye]) for way in ways))
+            for eye in (slice(at, at + 1) for at in range(self._views.eyes))
         ]
         missed = np.concatenate(found, axis=1)
-        restored = []
-        for one, planes in zip(estimates, missed, strict=True):
-            assert one.offset is not None  # coefficients, as was asked for
-            offset = one.offset.copy()
-            offset[..., *motion.box] += resized(planes[:, None], offset[..., *motion.box].shape[2:])
-            restored.append(MatteEstimate(gain=one.gain, offset=offset))
-        return restored
+        height, width = (one.stop - one.start for one in box)
+
+        def restore_part(at: int, end: int) -> list[MatteEstimate]:
+            planes = missed[at:end].reshape(-1, 1, *size)
+            large = resized(arrays.ascontiguousarray(planes), (height, width))
+            return _with_added(estimates[at:end], large.reshape(end - at, -1, height, width), box)
+
+        return self._in_parts(len(frames), restore_part)
 
     def _in_parts(self, count: int, call: Callable[[int, int], list[Any]]) -> list[Any]:
         """Call a function for all frames, a few at a time; fewer when memory is short."""
@@ -219,13 +228,6 @@ class MotionSmoothing:
             return bounds_of_calls(self._sizer, count).in_ranges(
                 count, call, end_of=lambda first, most: first + min(most, _FRAMES_OF_A_CALL)
             )
-
-    def _ways(self, motion: Motion) -> npt.NDArray[np.float32]:
-        """Wait for the motion ahead and back: float32 [2, T - 1, E, h', w', 2]."""
-        found = np.array([move.result() for move in motion.moves], np.float32)
-        if not len(found):
-            found = np.zeros((0, 2, 1, 1, 2), np.float32)
-        return np.moveaxis(found, 1, 0).reshape(2, -1, self._views.eyes, *found.shape[2:])
 
     def _seen(self, frames: Sequence[Frame], estimates: Sequence[MatteEstimate]) -> tuple[Any, Any]:
         """RGB [T, E, 3, h, w] and alpha [T, E, h, w] of some frames, 0..1, on their device; alpha is float32."""
@@ -238,8 +240,20 @@ class MotionSmoothing:
         return plain_rgb(images, self._wanted), alpha.reshape(len(frames), -1, *alpha.shape[1:])
 
 
-def _moves(picture: Grey, following: Grey) -> npt.NDArray[np.float32]:
-    """Optical flow from a picture to the next, and from that one back: float32 [2, h', w', 2]."""
+def _with_added(
+    estimates: Sequence[MatteEstimate], planes: Any, box: tuple[slice, slice]
+) -> list[MatteEstimate]:
+    """Add planes [T, E, h, w] to alpha within some rows and columns; the estimates themselves do not change."""
+    offset = one_after_the_other([one.offset for one in estimates]).copy()  # coefficients, as was requested
+    added = offset.reshape(*planes.shape[:2], *offset.shape[2:])
+    added[..., *box] += planes
+    return [
+        MatteEstimate(gain=one.gain, offset=own[:, None]) for one, own in zip(estimates, added, strict=True)
+    ]
+
+
+def _find_moves(picture: Grey, following: Grey, *, out: npt.NDArray[np.float32]) -> None:
+    """Find the optical flow from a picture to the next, and from that one back: float32 [2, h', w', 2]."""
     flow: Any = cv2.DISOpticalFlow.create(cv2.DISOpticalFlow_PRESET_FAST)
     flow.setFinestScale(1)
     flow.setVariationalRefinementIterations(0)  # takes twice the time, for no better mattes
@@ -248,10 +262,7 @@ def _moves(picture: Grey, following: Grey) -> npt.NDArray[np.float32]:
     one, other = (
         cv2.copyMakeBorder(each, 0, below, 0, beside, cv2.BORDER_REPLICATE) for each in (picture, following)
     )
-    # OpenCV finds flow at half the size and enlarges it, so a quarter of its samples is enough.
-    half = np.empty((2, -(-height // 2), -(-width // 2), 2), np.float32)
-    for move, (first, second) in zip(half, ((one, other), (other, one)), strict=True):
+    for move, (first, second) in zip(out, ((one, other), (other, one)), strict=True):
         found = flow.calc(first, second, None)[:height, :width]
         cv2.resize(found, move.shape[1::-1], dst=move, interpolation=cv2.INTER_AREA)
         move *= np.divide(move.shape[1::-1], (width, height), dtype=np.float32)
-    return half

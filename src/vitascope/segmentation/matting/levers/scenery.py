@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.gpu.interchange import to_numpy
+from vitascope.gpu.interchange import on_its_way, to_numpy
 from vitascope.gpu.kernels.cells import mean_around
 from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
 from vitascope.gpu.kernels.morphology import dilate_box, erode_box
@@ -158,11 +158,12 @@ def kept_shares(seen: Any, *, threads: ThreadPoolExecutor) -> Any:
     everything = np.ones_like(alphas)
     if len(seen) < _LEAST_ALIKE:
         return everything
-    greys = to_numpy((pictures.mean(axis=1) * 255).round().astype("uint8"))
-    people = to_numpy(alphas > _PERSON)
-    if not people.any():
+    greys = on_its_way((pictures.mean(axis=1) * 255).round().astype("uint8"))
+    near = dilate_box((alphas > _PERSON).astype("uint8"), _AROUND // 2)
+    free = on_its_way(1 - np.maximum(near[1:], near[:-1]))()
+    if free.all():
         return everything
-    moves = _camera_moves(greys, people, threads)
+    moves = _camera_moves(greys(), free, threads)
 
     laid = moved(seen, moves)
     colors, alphas = laid[:, :3], laid[:, 3]
@@ -196,20 +197,22 @@ def _beside_somebody(alphas: Any) -> Any:
 
 
 def _camera_moves(
-    greys: npt.NDArray[np.uint8], people: npt.NDArray[np.bool_], threads: ThreadPoolExecutor
+    greys: npt.NDArray[np.uint8], free: npt.NDArray[np.uint8], threads: ThreadPoolExecutor
 ) -> npt.NDArray[np.float64]:
     """Transform of each frame onto the middle one: affine, float64 [N, 2, 3], in samples.
+
+    Args:
+        greys: The frames, uint8 [N, h, w].
+        free: 1 where nobody is near in a frame and the one before, else 0: uint8 [N - 1, h, w].
+        threads: Threads that find the motion, several frames at a time.
 
     It rotates, scales and shifts as corners outside people do; if these do not agree, it is the identity (RANSAC:
     Fischler and Bolles 1981; corners are tracked as in Bouguet 2001).
     """
 
-    def step(grey: Any, before: Any, where: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
-        free = cv2.dilate(where.astype(np.uint8), np.ones((_AROUND, _AROUND))) == 0
+    def step(grey: Any, before: Any, where: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
         still = np.eye(3)
-        corners = cv2.goodFeaturesToTrack(
-            grey, _MOST_CORNERS, _CORNER_QUALITY, _CORNERS_APART, mask=free.astype(np.uint8)
-        )
+        corners = cv2.goodFeaturesToTrack(grey, _MOST_CORNERS, _CORNER_QUALITY, _CORNERS_APART, mask=where)
         if corners is None or len(corners) < _LEAST_CORNERS:
             return still
         unknown: Any = None
@@ -227,7 +230,7 @@ def _camera_moves(
         shrinks = np.linalg.det(move[:, :2]) < _LEAST_GROWTH**2
         return still if shrinks else np.vstack([move, still[2]])
 
-    steps = threads.map(step, greys[1:], greys[:-1], people[1:] | people[:-1])
+    steps = threads.map(step, greys[1:], greys[:-1], free)
     to_first = [np.eye(3)]
     for one in steps:
         to_first.append(to_first[-1] @ one)
