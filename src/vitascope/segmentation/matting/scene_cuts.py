@@ -317,6 +317,9 @@ class SceneCutDetector:
             contrasts = sorted((first.spread, here.spread))
             if contrasts[0] < _DISSOLVE_CONTRAST * contrasts[1]:
                 continue  # a fade
+            # Most pictures are no mixture at all, which is known sooner than what is new.
+            if not _is_mixture(first, between, here, most_misfit=_MOST_DISSOLVE_MISFIT):
+                continue
             new = _newness(first, here)
             misfit = min(_DISSOLVE_MISFIT + (new - _DISSOLVE_UNMATCHED) / 3, _MOST_DISSOLVE_MISFIT)
             if new >= _DISSOLVE_UNMATCHED and _is_mixture(first, between, here, most_misfit=misfit):
