@@ -64,7 +64,7 @@ def test_straight_lines_behind_a_head_that_turns_stay(mesh, astronaut, astronaut
     with MeshAnimator(mesh) as animator:
         animator.set_portrait(striped, face=astronaut_face)
         turned = animator.animate(FaceMotion(rotation=rotation_from_degrees(12, 0, -12)))
-        drawn = animator._portrait.layer
+        drawn = animator._portrait.shown.of(animator._portrait.layer)
     beside = cv2.dilate((matte > 0).astype(np.uint8), np.ones((13, 13))) == 0
     seen = of_box(rig, (drawn[..., 3] == 0) & beside)
     assert seen.mean() > 0.25

@@ -21,6 +21,7 @@ from vitascope.animation.face import (
     TrackedFace,
     rotation_from_degrees,
 )
+from vitascope.animation.mesh.border import widened
 from vitascope.animation.mesh.creases import Creases
 from vitascope.animation.mesh.deform import Bent, Gains, bend, turns_too_far
 from vitascope.animation.mesh.eyes import Eyeball, make_eyeballs
@@ -105,6 +106,11 @@ class _Portrait:
     """A portrait, prepared for drawing."""
 
     rgb: RgbPicture
+    """uint8 [H, W, 3]; goes on beyond the border where that cuts the person off."""
+    shown: Patch
+    """The part of it that is drawn: the portrait as it was given."""
+    whole: RgbPicture | None
+    """Memory for a picture of that size; None if all of it is shown."""
     cut: CutPortrait
     layer: npt.NDArray[np.uint8]
     """uint8 [H, W, 4]: the person as last drawn, premultiplied colours."""
@@ -197,11 +203,16 @@ class MeshAnimator(Closing):
         rgb = np.ascontiguousarray(rgb).copy()
         height, width = rgb.shape[:2]
         rig = with_glasses(build_rig(self._mesh, face, size=(height, width)), rgb)
-        matte = find_person(rgb, rig)
+        matte, shown = find_person(rgb, rig), Patch(0, 0, width, height)
         if matte is None:
             cut = uncut(rgb, rig)
         else:
-            rig, cut = with_person(rig, matte), cut_out(rgb, rig, matte)
+            person, wide = matte, widened(rgb, face, rig, matte)
+            if wide is not None:
+                rgb, face, person, matte, shown, box = wide
+                rig = with_glasses(build_rig(self._mesh, face, size=matte.shape), rgb)
+                rig = replace(rig, box=box)
+            rig, cut = with_person(rig, matte), cut_out(rgb, rig, person)
         maps, eyes, mouth = plan_maps(rig, self._mesh), make_eyeballs(rgb, rig), Mouth(rgb, rig)
         creases = Creases(rgb, cut, rig)
         on_gpu = None
@@ -228,9 +239,10 @@ class MeshAnimator(Closing):
         lips = LipFit(self._basis, rig.reading.vertices, bared_cm=mouth.bared_cm, own_smile=own_smile)
         face_grid, step = maps.face, int(maps.face.step)
         full = np.empty((face_grid.height * step, face_grid.width * step, 2), np.float32)
+        whole = None if shown.of(rgb).shape == rgb.shape else np.empty_like(rgb)
         self._portrait = _Portrait(
-            rgb, cut, np.empty_like(cut.rgba), rig, maps, full, maps.around.blank(), eyes, mouth, creases, lips,
-            own_smile, on_gpu,
+            rgb, shown, whole, cut, np.empty_like(cut.rgba), rig, maps, full, maps.around.blank(), eyes, mouth,
+            creases, lips, own_smile, on_gpu,
         )  # fmt: skip
 
     def calibrate(self, find: Callable[[RgbPicture], TrackedFace | None]) -> None:
@@ -249,7 +261,7 @@ class MeshAnimator(Closing):
         def read(motion: FaceMotion) -> TrackedFace | None:
             assert motion.vertices is not None  # the probes are displacements
             bent = bend(portrait.rig, self._mesh, motion, displacement=motion.vertices, gains=Gains())
-            return find(to_host(self.draw(bent)[top:bottom, left:right]))
+            return find(to_host(self._drawn(portrait, bent, None)[top:bottom, left:right]))
 
         self._portrait = replace(
             portrait,
@@ -354,15 +366,18 @@ class MeshAnimator(Closing):
     def draw(self, bent: Bent, *, out: RgbPicture | None = None) -> RgbPicture:
         """Draw the portrait with its points moved: ``animate`` in two steps."""
         portrait = self._loaded()
-        rgb = portrait.rgb
+        shown = portrait.shown.of(portrait.rgb)
         if out is not None and (
-            out.shape != rgb.shape or out.dtype != np.uint8 or not out.flags.c_contiguous
+            out.shape != shown.shape or out.dtype != np.uint8 or not out.flags.c_contiguous
         ):
-            raise UsageError(f"out is {out.dtype} {out.shape}, the portrait uint8 {rgb.shape}")
-        if portrait.on_gpu is not None:
-            drawn: RgbPicture = portrait.on_gpu.draw(bent, out=out)
-            return drawn
-        return self._drawn_by_cpu(portrait, bent, out)
+            raise UsageError(f"out is {out.dtype} {out.shape}, the portrait uint8 {shown.shape}")
+        if portrait.whole is None:
+            return self._drawn(portrait, bent, out)
+        drawn = portrait.shown.of(self._drawn(portrait, bent, None if portrait.on_gpu else portrait.whole))
+        if out is None:
+            return drawn.copy()
+        out[...] = drawn
+        return out
 
     def difference_to_cpu(self) -> Difference | None:
         """Compare the GPU's picture of a turned head that blinks, looks aside and shouts with the CPU's.
@@ -402,6 +417,13 @@ class MeshAnimator(Closing):
             shares.append(share / max(_apart(patch.of(skin), patch.of(expected)), _LEAST_CHANGE))
         right_eye, left_eye, mouth = shares
         return Difference(_apart(drawn[inside], expected[inside]), (right_eye, left_eye, mouth))
+
+    def _drawn(self, portrait: _Portrait, bent: Bent, out: RgbPicture | None) -> RgbPicture:
+        """Draw all of a portrait, with what goes on beyond its border."""
+        if portrait.on_gpu is not None:
+            drawn: RgbPicture = portrait.on_gpu.draw(bent, out=out)
+            return drawn
+        return self._drawn_by_cpu(portrait, bent, out)
 
     def _drawn_by_cpu(self, portrait: _Portrait, bent: Bent, out: RgbPicture | None) -> RgbPicture:
         out = self._skin_by_cpu(portrait, bent, out)
