@@ -25,13 +25,13 @@ from vitascope.segmentation.matting.levers.missed_parts import MISSED_PART_RULES
 from vitascope.segmentation.matting.shots import Views, bounds_of_calls
 
 _MOTION_SIDE: Final = 480
-"""Longest side, in samples, of the pictures in which motion is found, usually half of the mattes': a quarter was too
-small on clips of ``benchmarks/matte_quality``, and the full size was no better."""
+"""Longest side, in samples, of the pictures in which motion is found, usually half of the mattes': on clips
+of ``benchmarks/matte_quality``, a quarter was too small, and the full size was no better."""
 _LEAST_SIDE: Final = 16
 """Minimum side, in samples, for motion search: OpenCV refuses fewer than 12. Smaller pictures are padded with their
 border."""
 _FRAMES_OF_A_CALL: Final = 8
-"""Frames of a window smoothed at a time, together with their neighbours: the input takes more memory than the
+"""Frames of a window smoothed at a time, with their neighbours: the input takes more memory than the
 result."""
 _NOBODY: Final = 0.01
 """Maximum mean alpha of an empty cell."""
@@ -46,10 +46,10 @@ class Motion(NamedTuple):
     """The motion in a window, while it is being computed."""
 
     box: tuple[slice, slice]
-    """Rows and columns of the mattes in which people are."""
+    """Rows and columns of the mattes that contain people."""
     moves: Sequence[Future[npt.NDArray[np.float32]]]
-    """Motion for ``mean_along_motion``, for each eye of each frame but the last, including the frames kept from the
-    previous window: to the next frame, and from that back, float32 [2, h', w', 2]."""
+    """Motion for ``mean_along_motion``, for each eye of each frame except the last, including the frames
+    stored from the previous window: to the next frame and back, float32 [2, h', w', 2]."""
     before: tuple[Any, Any] | None = None
     """RGB [T, E, 3, h, w] and alpha [T, E, h, w] of the last frames before the window; None at a shot's beginning."""
 
@@ -187,7 +187,7 @@ class MotionSmoothing:
         """
         if not motion.box[0].stop or len(frames) == 1:
             return list(estimates)
-        ways = self._ways(motion)[:, 1 - len(frames) :]  # without those from frames before the window
+        ways = self._ways(motion)[:, 1 - len(frames) :]  # without the motion of frames before the window
         size, box = ways.shape[3:5], motion.box
 
         def shrink_part(at: int, end: int) -> list[Any]:
@@ -221,7 +221,7 @@ class MotionSmoothing:
             )
 
     def _ways(self, motion: Motion) -> npt.NDArray[np.float32]:
-        """Wait for the motion ahead and back: float32 [2, T - 1, E, h', w', 2]."""
+        """Wait for the motion forwards and back: float32 [2, T - 1, E, h', w', 2]."""
         found = np.array([move.result() for move in motion.moves], np.float32)
         if not len(found):
             found = np.zeros((0, 2, 1, 1, 2), np.float32)
@@ -239,10 +239,10 @@ class MotionSmoothing:
 
 
 def _moves(picture: Grey, following: Grey) -> npt.NDArray[np.float32]:
-    """Optical flow from a picture to the next, and from that one back: float32 [2, h', w', 2]."""
+    """Compute optical flow from a picture to the next and back: float32 [2, h', w', 2]."""
     flow: Any = cv2.DISOpticalFlow.create(cv2.DISOpticalFlow_PRESET_FAST)
     flow.setFinestScale(1)
-    flow.setVariationalRefinementIterations(0)  # takes twice the time, for no better mattes
+    flow.setVariationalRefinementIterations(0)  # takes twice the time without better mattes
     height, width = picture.shape
     below, beside = max(_LEAST_SIDE - height, 0), max(_LEAST_SIDE - width, 0)
     one, other = (
