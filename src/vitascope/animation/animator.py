@@ -47,37 +47,37 @@ if TYPE_CHECKING:
     from vitascope.animation.liveportrait.animator import LivePortraitAnimator
 
 _FARTHEST_SECONDS = 1e12
-"""Maximum time in seconds: MediaPipe counts microseconds in 64 bits (9.2e12 s), and after a time beyond that it accepts
-no other."""
+"""Maximum time in seconds. MediaPipe counts microseconds in 64 bits (9.2e12 s); after a time beyond that it
+accepts no other."""
 _MOST_EVERYWHERE = 0.25
-"""Maximum mean difference over all that can move, in codes of 255: edges of eyes and mouth are softened differently,
-which is below 0.1."""
+"""Maximum mean difference over all movable pixels, in codes of 255. CPU and GPU soften the edges of eyes and
+mouth differently, by less than 0.1."""
 _MOST_AT_FEATURES = 0.5
-"""Maximum difference at an eye or the mouth, as a share of what drawing it changes: soft edges are 0.3 in faces of 50
-pixels, a missing eye is 1."""
+"""Maximum difference at an eye or the mouth, relative to the change from drawing it: soft edges give 0.3 in
+faces of 50 pixels, a missing eye gives 1."""
 
 
 class Animator(Closing):
     """Draws a portrait as a driver moves, one frame at a time. A context manager; used by one thread.
 
-    The driver's face at rest is found as in ``vitascope animate``: the calmest face so far, learnt all the time,
-    or the first one (``animation.neutral``), or the one at which ``set_neutral`` is called.
+    Finds the driver's face at rest as ``vitascope animate`` does: the calmest face so far, or the first one
+    (``animation.neutral``), or the one visible when ``set_neutral`` is called.
 
     Args:
         portrait: A picture file with a face, or uint8 [H, W, 3], upright R'G'B'.
         profile: ``balanced`` (default), ``fast``, ``quality`` or ``animator``; ignored when ``loaded`` is given.
         settings: Values by dotted key, for example ``{"animation.expression": 1.2}``.
         loaded: Settings that were loaded already, instead of ``profile`` and ``settings``.
-        store: Where the tracker's model lies; the user's own store when omitted.
-        fetch_progress: Called with (model, bytes here, bytes in all) while it is fetched.
+        store: Where the tracker's model is; the user's store when omitted.
+        fetch_progress: Called with (model, bytes so far, bytes in all) during a download.
 
     Raises:
         ConfigError: A setting is unknown or out of range.
         InputError: The portrait cannot be read, or its face cannot be animated.
-        UsageError: The array is no picture.
-        ModelError: A network cannot be had.
+        UsageError: The array is not a picture.
+        ModelError: A network is unavailable.
         MissingDependencyError: MediaPipe is not installed.
-        DeviceError: A GPU that was requested is missing.
+        DeviceError: A requested GPU is missing.
     """
 
     def __init__(
@@ -119,9 +119,9 @@ class Animator(Closing):
         self.device_label = opened.device_label
         """The device that draws, for example ``CPU (2 cores)``."""
         self.notes = (*found.notes, *opened.notes)
-        """Notes for the user on portrait and settings, a line each."""
+        """Notes for the user on the portrait and settings, one line each."""
         self.portrait: RgbPicture = found.rgb
-        """uint8 [H, W, 3]: the portrait as it is animated, shrunk to ``animation.max_side``."""
+        """uint8 [H, W, 3]: the portrait to animate, shrunk to ``animation.max_side``."""
         self.motion = FaceMotion(presence=0.0)
         """The motion that was drawn last; its ``presence`` falls to 0 while the driver's face is lost."""
 
@@ -131,15 +131,18 @@ class Animator(Closing):
         """Draw the portrait as a driver moves.
 
         Args:
-            driver: The driver's next frame, uint8 [H, W, 3], upright R'G'B'; or a motion, recorded or made by hand.
-            pts_seconds: When the frame is shown; grows from frame to frame. None takes this moment, as for a camera.
+            driver: The driver's next frame, uint8 [H, W, 3], upright R'G'B'; or a recorded or authored
+                motion.
+            pts_seconds: When the frame is shown; increases from frame to frame. None uses the current time,
+                as for a camera.
 
         Returns:
             uint8 [H, W, 3] of the portrait's size, R'G'B', a new array.
 
         Raises:
-            UsageError: The frame is no picture, its time no number, the animator is closed, LivePortrait was given a
-                motion without the driver's frame, or this process is a fork of the one that made it.
+            UsageError: The frame is not a picture, its time is not a number, the animator is closed,
+                LivePortrait got a motion without the driver's frame, or this process is a fork of the one
+                that made the animator.
             EngineError: MediaPipe failed.
         """
         if self._drawn_by is None:
@@ -149,11 +152,11 @@ class Animator(Closing):
         return self._drawn_by.animate(self.motion if self._mirror is None else self._mirror(self.motion))
 
     def set_neutral(self) -> bool:
-        """Take the face of the last frame for the driver's face at rest; False when none was seen in it."""
+        """Use the face in the last frame as the driver's face at rest; False if there is none."""
         return self._estimator.set_neutral()
 
     def close(self) -> None:
-        """Free tracker, networks and GPU memory; further calls do nothing. A fork has nothing to close."""
+        """Free the tracker, networks and GPU memory; further calls, and calls in a fork, do nothing."""
         if not self._process.is_current:
             return
         self._drawn_by = None
@@ -162,7 +165,7 @@ class Animator(Closing):
     def _followed(self, frame: npt.NDArray[Any], pts_seconds: float | None) -> FaceMotion:
         rgb = require_rgb(frame, what="the driver's frame")
         seconds = monotonic() if pts_seconds is None else pts_seconds
-        if not abs(seconds) < _FARTHEST_SECONDS:  # NaN, too
+        if not abs(seconds) < _FARTHEST_SECONDS:  # also refuses NaN
             raise UsageError(f"pts_seconds is {pts_seconds}, expected seconds, not nanoseconds")
         if self._tracker is None:
             self._tracker = self._stack.enter_context(open_tracker(self._model(), self.settings))
@@ -172,11 +175,11 @@ class Animator(Closing):
 
 @dataclass(frozen=True, slots=True)
 class OpenedAnimator:
-    """The animator of a portrait, and notes on its choice."""
+    """A portrait's animator, and notes on how it was chosen."""
 
     animator: PortraitAnimator
     set_strength: Callable[[float], None]
-    """Multiplies the gains of the settings for pose and expression."""
+    """Multiplies the gains of pose and expression from the settings."""
     animate_batch: Callable[[Sequence[FaceMotion]], list[RgbPicture]]
     """Draws consecutive motions, ``batch_size`` of them in one call of the networks."""
     device_label: str
@@ -186,7 +189,7 @@ class OpenedAnimator:
     curves: Mapping[str, Curve] | None = None
     """The portrait's measured response to expressions; None if not measured."""
     eases: Callable[[FaceMotion], bool] = lambda _: False
-    """Tells whether a motion turns the head farther than the portrait can show."""
+    """True for a motion that turns the head farther than the portrait can show."""
 
 
 def gains_of(settings: Settings) -> Gains:
@@ -195,7 +198,7 @@ def gains_of(settings: Settings) -> Gains:
 
 
 def liveportrait_folder(settings: Settings, home: Path) -> Path:
-    """The folder of LivePortrait's weights: the setting's, else ``liveportrait`` below the home."""
+    """Return the folder of LivePortrait's weights: the setting, else ``liveportrait`` in the home."""
     wanted = settings.animation.liveportrait_folder
     return default_folder(home) if wanted is None else Path(wanted)
 
@@ -210,27 +213,28 @@ def open_animator(
     stack: ExitStack,
     live: bool = False,
 ) -> OpenedAnimator:
-    """Open the animator of ``animation.animator`` and give it its portrait.
+    """Open the animator named by ``animation.animator`` and set its portrait.
 
-    ``auto`` is LivePortrait where its weights, PyTorch and an NVIDIA GPU are there, else the mesh. That is drawn on the
-    GPU of ``animation.gpu_id``, where ``gpu.device`` allows it, its picture is the CPU's, and calibration runs there to
-    its end. The GPUs of ``gpu.device_ids`` share a video's pictures.
+    ``auto`` uses LivePortrait if its weights, PyTorch and an NVIDIA GPU are present, else the mesh. The mesh
+    is drawn on the GPU ``animation.gpu_id`` if ``gpu.device`` allows it, the picture matches the CPU's, and
+    calibration succeeds there. The GPUs in ``gpu.device_ids`` share a video's frames.
 
     Args:
         portrait: From ``load_portrait``.
         mesh: The canonical face.
-        model: Gives the file ``face_landmarker.task``; asked for where ``animation.calibrate`` has to measure.
+        model: Returns the file ``face_landmarker.task``; called if ``animation.calibrate`` has to measure.
         loaded: Settings.
-        home: The product's own folder.
+        home: Vitascope's own folder.
         stack: Closes the animator.
-        live: True to draw each picture as it comes, and ignore ``animation.batch_size``, which would cause a delay.
+        live: True to draw each frame as it comes and ignore ``animation.batch_size``, which would add delay.
 
     Raises:
         UsageError: Settings that no animator can follow.
         InputError: The portrait's face is too small.
         ModelError: LivePortrait was requested, and its weights are missing or damaged.
         MissingDependencyError: LivePortrait was requested without PyTorch.
-        DeviceError: There is no such GPU, or it draws wrongly; with ``gpu.device=auto`` the CPU draws the mesh then.
+        DeviceError: There is no such GPU, or it draws wrongly; with ``gpu.device=auto``, the CPU draws the
+            mesh instead.
     """
     loaded = checked_gpus(loaded, number="animation.gpu_id")
     gpus = loaded.settings.gpu.device_ids
@@ -290,7 +294,7 @@ def _open_mesh(
                 with steady_reader(model()) as read:
                     animator.calibrate(read)
         except BaseException:
-            with suppress(DeviceError, EngineError):  # what failed may fail again
+            with suppress(DeviceError, EngineError):  # closing may fail for the same reason
                 animator.close()
             raise
         return animator
@@ -426,12 +430,13 @@ def _ignored_by_mesh(loaded: LoadedSettings) -> tuple[str, ...]:
 def open_on_several(
     gpus: Sequence[int], open_on: Callable[[int, OpenedAnimator | None], OpenedAnimator], stack: ExitStack
 ) -> OpenedAnimator:
-    """Open an animator on each GPU, and let them share the motions of each call: each draws on a thread of its own.
+    """Open an animator on each GPU, each on its own thread, and share the motions of each call among them.
 
     Args:
-        gpus: Their numbers; one that is there several times gets as many animators.
-        open_on: Opens the animator of a GPU; told the first one, or None. Runs on the thread that will draw with it.
-        stack: Ends the threads, before what ``open_on`` put on it is closed.
+        gpus: Their numbers; a number given several times gets as many animators.
+        open_on: Opens the animator of a GPU; called with the first opened one, or None, on the thread that
+            will draw.
+        stack: Ends the threads before it closes what ``open_on`` put on it.
     """
     opened: list[OpenedAnimator] = []
     threads = [ThreadPoolExecutor(1, thread_name_prefix=f"vitascope-gpu-{gpu}") for gpu in gpus]
@@ -446,7 +451,7 @@ def open_on_several(
     last_seen: FaceMotion | None = None
 
     def relaxed(motion: FaceMotion) -> FaceMotion:
-        """Relax a lost face from where it was last seen, which may be in a picture that another GPU drew."""
+        """Relax a lost face from where it was last seen, even if another GPU drew that frame."""
         nonlocal last_seen
         if not first.animator.needs_driver_picture:
             return motion

@@ -1,10 +1,10 @@
-"""MediaPipe's face mesh: vertices, triangles, the points of each feature, and the measurement of the head's pose.
+"""MediaPipe's face mesh: vertices, triangles and the points of each feature; measures the head's pose.
 
-The numbers of landmarks are those of ``FACEMESH_*`` in MediaPipe's Python package. Right and left are the person's own:
-the right eye is at the left of an unmirrored picture.
+Landmarks are numbered as in ``FACEMESH_*`` of MediaPipe's Python package. Right and left are the person's
+own: the right eye is at the left of an unmirrored picture.
 
-The mesh ships in ``models/data/canonical_face.npz``: that of the ``face_landmarker.task`` bundle (Apache-2.0), on which
-the landmarks were trained.
+The mesh is in ``models/data/canonical_face.npz``, from the ``face_landmarker.task`` bundle (Apache-2.0); the
+landmarks were trained on it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from vitascope.errors import ModelError
 
 _FILE = Path(__file__).parents[1] / "models" / "data" / "canonical_face.npz"
 _JAW_POINTS = (136, 365, 132, 361, 205, 425)
-"""Points of the pose that jaw and smile move: with them, a driver's head grew by 7 percent as he opened his mouth."""
+"""Pose points that jaw and smile move: with them, a driver's head grew by 7 % as he opened his mouth."""
 
 TO_PICTURE = np.diag(np.array([1.0, -1.0, -1.0]))
-"""From the mesh's axes (x right, y up, z to the camera) to a picture's (x right, y down, z away): its own inverse."""
+"""From the mesh's axes (x right, y up, z to the camera) to a picture's (x right, y down, z away); its own
+inverse."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,19 +38,19 @@ class CanonicalMesh:
     triangles: npt.NDArray[np.int32]
     """int32 [898, 3]; 46 of them close the mouth and the eyes."""
     pose_weights: FloatArray
-    """float32 [468]: weight of each vertex in measuring a head's pose; most are 0."""
+    """float32 [468]: weight of each vertex when a head's pose is measured; most are 0."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pose:
-    """A similarity from the canonical face's space to a picture: ``points = scale * rotation @ vertex + shift``."""
+    """Similarity from the canonical face to a picture: ``points = scale * rotation @ vertex + shift``."""
 
     scale: float
-    """Pixels a centimetre."""
+    """Pixels per centimetre."""
     rotation: npt.NDArray[np.float64]
     """[3, 3] in the picture's axes, for vertices rotated by ``TO_PICTURE``."""
     shift: npt.NDArray[np.float64]
-    """[3], pixels: place of the canonical origin, which is inside the head."""
+    """[3], pixels: position of the canonical origin, which is inside the head."""
 
     def place(self, vertices: npt.NDArray[Any]) -> FloatArray:
         """Map vertices [N, 3] in canonical centimetres to points of the picture: float32 [N, 3], pixels."""
@@ -87,7 +88,7 @@ def fit_pose(mesh: CanonicalMesh, points: npt.NDArray[Any]) -> Pose:
 
 
 def _sized(mesh: CanonicalMesh, points: npt.NDArray[Any], rotation: npt.NDArray[np.float64]) -> Pose:
-    """Measure scale and shift for a known rotation, without the jaw, as an open mouth does not enlarge the head."""
+    """Measure scale and shift for a known rotation, without the jaw: an open mouth enlarges no head."""
     weights = mesh.pose_weights.astype(np.float64)
     weights[list(_JAW_POINTS)] = 0
     used = weights > 0
@@ -105,7 +106,7 @@ def read_canonical_mesh() -> CanonicalMesh:
     """Read the bundled mesh.
 
     Raises:
-        ModelError: Its file is missing or damaged.
+        ModelError: The file is missing or damaged.
     """
     try:
         with _FILE.open("rb") as file, np.load(file) as arrays:
@@ -124,7 +125,7 @@ class EyeLandmarks(NamedTuple):
     upper_lid: tuple[int, ...]
     """The row of points above ``upper[1:-1]``, on the lid."""
     crease: tuple[int, ...]
-    """The row above that one, between lid and brow."""
+    """The row above ``upper_lid``, between lid and brow."""
     lower_lid: tuple[int, ...]
     """The row below ``lower[1:-1]``."""
     iris: tuple[int, int, int, int, int]
@@ -163,7 +164,7 @@ LEFT_EYE: Final = EyeLandmarks(
     (473, 474, 475, 476, 477),
 )
 EYES: Final = (RIGHT_EYE, LEFT_EYE)
-"""Right and left: the order of all values that come one for each eye."""
+"""Right, then left: the order of all values per eye."""
 
 FACE_OVAL: Final = (
     10, 338, 297, 332, 284, 251, 389, 356, 454, 323, 361, 288, 397, 365, 379, 378, 400, 377, 152,

@@ -1,8 +1,8 @@
-"""Detects a hand, a mask or a cup in front of the driver's mouth, where the tracker guesses shut lips.
+"""Detects a hand, a mask or a cup in front of the driver's mouth; the tracker guesses shut lips there.
 
-Lips are redder than the skin around them, and a chin has the colour of the cheeks. The usual colours of a face are the
-median of those seen; a mouth is covered if it loses its red, or if the chin's colour departs from that of the cheeks. A
-change of light affects both alike.
+Lips are redder than the skin around them, and the chin has the colour of the cheeks. A face's usual colours
+are the median of those seen. A mouth is covered if it loses its red, or if the chin's colour departs from the
+cheeks'. A change of light affects both alike.
 """
 
 from __future__ import annotations
@@ -33,21 +33,23 @@ _HALF_SIDE = 0.02
 """Half the side of the sampled squares, in distances between the eyes' outer corners."""
 _SQUARE: FloatArray = np.array([(x, y) for y in (-1, 0, 1) for x in (-1, 0, 1)], np.float32)
 _REMEMBERS, _KNOWN_AFTER, _LEARNS_ANEW_AFTER = 300, 10, 150
-"""Number of faces over which the median is taken; the minimum for it to be used; and the number after which a lasting
-cover counts as usual."""
+"""Faces in the median; the minimum number for using it; and the number after which a lasting cover counts as
+usual."""
 _RED, _RED_LEFT = 4.0, (0.2, 0.35)
-"""Minimum red of the lips against the skin, in CIELAB's a, for it to be used; and the shares of it up to which a mouth
-is covered, and from which on it is seen again. Two speakers keep at least 0.45 and 0.55, under a hand -0.2 to 0.2."""
+"""Minimum red of the lips relative to the skin, in CIELAB a, for using it; and the shares of it below which a
+mouth is covered and above which it is visible again. Two speakers keep at least 0.45 and 0.55; a hand leaves
+-0.2 to 0.2."""
 _SHUT = 0.05
-"""Maximum gap of the lips, in distances between the eyes' outer corners, that a tracker may have guessed: 0.003 to 0.03
-for two speakers with a hand or a mask before the mouth. Teeth that a grin bares have no red either."""
+"""Maximum gap between the lips that a tracker may have guessed, in distances between the eyes' outer corners:
+0.003 to 0.03 for two speakers with a hand or a mask over the mouth. A grin's bare teeth have no red
+either."""
 _OFF, _ON_AGAIN = 7.0, 5.0
-"""Distance in CIELAB's a and b from the usual difference of chin and cheeks, at which the mouth is covered, and at
-which it is seen again: up to 3.5 in four videos, 8 and more under a grey mask."""
+"""Distances in CIELAB a and b from the usual difference between chin and cheeks at which the mouth counts as
+covered, and as visible again: up to 3.5 in four videos, 8 and more under a grey mask."""
 
 
 class MouthWatch:
-    """Tells whether the mouth of one followed face is covered; state of one stream, used by one thread."""
+    """Detects a covered mouth of one followed face. Holds the state of a stream; used by one thread."""
 
     def __init__(self) -> None:
         self._usual: deque[FloatArray] = deque(maxlen=_REMEMBERS)
@@ -78,14 +80,14 @@ class MouthWatch:
 
 
 def _gap(landmarks: FloatArray) -> float:
-    """Visible gap of the lips in the middle, in distances between the eyes' outer corners."""
+    """Measure the gap in the middle of the lips, in distances between the eyes' outer corners."""
     apart = np.linalg.norm(np.subtract(*landmarks[[INNER_UPPER_LIP[5], INNER_LOWER_LIP[5]], :2]))
     eyes = np.linalg.norm(np.subtract(*landmarks[_EYES, :2]))
     return float(apart) / max(float(eyes), 1e-3)
 
 
 def _colours(rgb: RgbPicture, landmarks: FloatArray) -> FloatArray:
-    """Colours that a covered mouth changes.
+    """Measure the colours that a covered mouth changes.
 
     Returns:
         float32 [3]: red of the lips relative to the skin around them, and a and b of the chin relative to the nearer

@@ -1,4 +1,4 @@
-"""Drivers, the sources of motion: a video of a face, a voice, or a recording."""
+"""Drivers, which are the sources of motion: a video of a face, a voice, or a recording."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _RECORDED_TIME_BASE = Fraction(1, 90_000)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Driven:
-    """One motion, and when its picture is shown."""
+    """One motion, and the time of its picture."""
 
     time: FrameTime
     index: int
@@ -56,7 +56,7 @@ def open_tracker(model: Path, settings: Settings) -> FaceTracker:
 
     Raises:
         MissingDependencyError: MediaPipe is not installed.
-        ModelError: The file is no Face Landmarker.
+        ModelError: The file is not a Face Landmarker.
     """
     wanted = settings.tracking
     return FaceTracker(
@@ -91,10 +91,10 @@ def open_driver(
 ) -> Driver:
     """Open a driver by the type of its file: ``.motion``, sound, or else a video, an image or images.
 
-    Arguments and errors are those of the classes, and of ``model``, which a video alone needs.
+    Arguments and errors are those of the classes, and of ``model``, which only a video needs.
 
     Raises:
-        UsageError: A text, and no voice that says it; pictures are to be kept, and the driver has none.
+        UsageError: A text without a voice that says it, or ``keep_pictures`` for a driver without pictures.
     """
     if (nothing := has_no_pictures(path, settings)) is not None and keep_pictures:
         raise UsageError(f"{path}: {nothing} has no pictures, which LivePortrait needs; use --animator mesh")
@@ -110,11 +110,11 @@ def open_driver(
 
 
 def has_no_pictures(path: Path, settings: Settings) -> Literal["recorded motion", "a voice"] | None:
-    """The kind of a driver's file, if it has motion but no pictures.
+    """Return the kind of a driver's file that has motion but no pictures; None for others.
 
     Raises:
-        InputError: It is no file that can be read.
-        UsageError: Recorded motion was told to be a voice.
+        InputError: The file cannot be read.
+        UsageError: ``voice.drives`` is set for recorded motion.
     """
     if path.suffix.lower() == MOTION_SUFFIX:
         if settings.voice.drives:
@@ -124,7 +124,7 @@ def has_no_pictures(path: Path, settings: Settings) -> Literal["recorded motion"
 
 
 def no_picture_between(path: Path, start_seconds: float | None, end_seconds: float | None) -> InputError:
-    """The error for a start and an end without a picture of the driver between them."""
+    """Make the error for a driver without pictures between start and end."""
     end = "its end" if end_seconds is None else f"{end_seconds:g} s"
     return InputError(f"{path}: no picture between {start_seconds or 0:g} s and {end}")
 
@@ -137,7 +137,7 @@ class RecordedDriver(Closing):
         settings: The run's; ``video.start_seconds`` and ``end_seconds`` count from the first row.
 
     Raises:
-        InputError: It cannot be read; ``CorruptInputError`` when it is damaged.
+        InputError: The file cannot be read; ``CorruptInputError`` if it is damaged.
     """
 
     def __init__(self, path: Path, *, settings: Settings) -> None:
@@ -149,7 +149,7 @@ class RecordedDriver(Closing):
         self.frame_count: int | None = self._reader.row_count
         self.corrupt_count = 0  # damage ends a recording
         self.is_authored = not self._reader.header.has_vertices
-        """True for motion of expression weights alone, without the face's shape."""
+        """True if the motion has only expression weights, not the face's shape."""
 
     has_streams: ClassVar[bool] = False
     notes: ClassVar[tuple[str, ...]] = ()
@@ -159,7 +159,7 @@ class RecordedDriver(Closing):
         self._reader.close()
 
     def stages(self) -> list[Stage]:
-        """Make the one stage: rows as they are read."""
+        """Make the only stage, which reads rows."""
         return [Source("read motion", self._rows(), output=_QUEUE)]
 
     def _rows(self) -> Iterator[Driven]:
@@ -177,9 +177,9 @@ class VideoDriver(Closing):
         path: A video, an image or images.
         mesh: The canonical face.
         model: The file ``face_landmarker.task``.
-        settings: ``video`` says which part is read, ``tracking`` how its face is followed, and
-            ``performance.prefetch_frames`` how many frames are decoded ahead.
-        keep_pictures: Hand the frames on, for animators that read them.
+        settings: ``video`` sets the part to read, ``tracking`` how to follow its face, and
+            ``performance.prefetch_frames`` how many frames to decode ahead.
+        keep_pictures: Keep the frames, for animators that read them.
 
     Raises:
         InputError: The file cannot be read.
@@ -219,7 +219,7 @@ class VideoDriver(Closing):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes on the face followed among several, and on a driver that does not move."""
+        """Notes on which of several faces is followed, and on a driver that does not move."""
         notes = []
         count = self._tracker.most_faces
         if self._follow == "largest" and count > 1:
@@ -233,12 +233,12 @@ class VideoDriver(Closing):
 
     @property
     def corrupt_count(self) -> int:
-        """Damaged pictures that were skipped."""
+        """Number of damaged frames that were skipped."""
         return self._reader.corrupt_count
 
     @property
     def has_streams(self) -> bool:
-        """True for a file that may have sound, subtitles and chapters beside its pictures."""
+        """True for a file that may have sound, subtitles and chapters."""
         info = self._reader.info
         return info.path.is_file() and info.container != "images"
 
@@ -267,7 +267,7 @@ class VideoDriver(Closing):
 
     @contextmanager
     def _again(self) -> Iterator[Iterator[RgbPicture]]:
-        """The pictures again from the first on, for those who need them a second time."""
+        """Read the frames a second time, from the first."""
         with self._opened() as reader:
             rotation = reader.info.rotation_degrees
             yield (driver_picture(frame, rotation_degrees=rotation) for frame in reader)
@@ -285,7 +285,7 @@ class VideoDriver(Closing):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Seen:
-    """A picture of the driver after tracking."""
+    """A frame of the driver after tracking."""
 
     time: FrameTime
     index: int
@@ -295,21 +295,21 @@ class _Seen:
 
 
 _SEEN_FROM_AFAR, _SAME = (48, 48), 4.0
-"""Size to which pictures are shrunk for comparison, and the difference, in codes of 255, below which all pixels must be
-for two pictures to be the same: it hides camera noise and changes by a codec."""
+"""Size to which frames are shrunk for comparison, and the difference, in codes of 255, below which all pixels
+of two equal frames stay: it hides camera noise and a codec's changes."""
 _MOST_HELD = 20_000
-"""Maximum faces held until the whole driver is read, 9 kB each: eleven minutes. Later ones are followed as live drivers
-are."""
+"""Maximum faces held until the whole driver is read, 9 kB each: eleven minutes. Later ones are handled as for
+live drivers."""
 
 
 class _MotionMaker:
-    """Turns tracked faces into motion; holds them back until each person's neutral is known.
+    """Turns tracked faces into motion; holds them until each person's neutral is known.
 
     Args:
         mesh: The canonical face.
         estimator: Makes the motion.
         neutral: ``auto`` looks for a face at rest in the whole driver.
-        again: Opens the driver's pictures again, for animators that read them; None for others.
+        again: Opens the driver's frames again, for animators that read them; None for others.
     """
 
     def __init__(
@@ -327,13 +327,13 @@ class _MotionMaker:
         self._again = again
 
     def accumulate(self, seen: _Seen, /) -> Iterable[Driven]:
-        """Take one picture."""
+        """Add one frame."""
         if self._held is None:
             return [self._made(seen, seen.rgb)]
         if seen.face is not None:
             if seen.face.is_new or not self._stretches:
                 if self._held and self._held[-1].face is not None:
-                    self._shot += 1  # another face was there in the picture before
+                    self._shot += 1  # the frame before showed another face
                 self._stretches.append(_Stretch(len(self._held), self._shot, NeutralSearch(self._mesh)))
             if not seen.face.mouth_covered:
                 self._stretches[-1].search.add(seen.face, rgb=seen.rgb)
@@ -341,7 +341,7 @@ class _MotionMaker:
         return self._let_out() if len(self._held) >= _MOST_HELD else ()
 
     def flush(self) -> Iterable[Driven]:
-        """The video ended."""
+        """Release the rest at the video's end."""
         return self._let_out() if self._held else ()
 
     def _let_out(self) -> Iterator[Driven]:
@@ -352,7 +352,7 @@ class _MotionMaker:
                 if index in neutrals:
                     self._estimator.take_neutral(neutrals[index])
                 yield self._made(seen, rgb)
-        self._estimator.learn()  # of what comes after
+        self._estimator.learn()  # from the faces after the held ones
 
     def _made(self, seen: _Seen, rgb: RgbPicture | None) -> Driven:
         motion = self._estimator.update(seen.face, pts_seconds=seen.pts_seconds, driver_rgb=rgb)
@@ -361,26 +361,26 @@ class _MotionMaker:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Stretch:
-    """Pictures in which one face is followed without a break."""
+    """Frames in which one face is followed without a break."""
 
     first: int
-    """Index of its first picture."""
+    """Index of its first frame."""
     shot: int
-    """Number of the shot: the camera stands elsewhere after each cut."""
+    """Number of the shot: the camera changes at each cut."""
     search: NeutralSearch
 
 
 def _neutrals(stretches: Sequence[_Stretch]) -> dict[int, NeutralFace]:
-    """The neutral of each stretch, by the index of its first picture.
+    """Choose the neutral of each stretch, by the index of its first frame.
 
-    One person has one face at rest, the calmest of all stretches; where the head is at rest is that of the shot.
+    A person has one face at rest, the calmest of all stretches; the resting pose of the head is the shot's.
     """
     people: list[tuple[float, NeutralFace]] = []
     heads: dict[tuple[int, int], tuple[float, Pose]] = {}
     seen = []
     for stretch in stretches:
         own = stretch.search.best()
-        assert own is not None  # it begins with a face
+        assert own is not None  # a stretch begins with a face
         score = stretch.search.score(own)
         for person, (best, known) in enumerate(people):
             if is_same_person(known.reading, own.reading):
@@ -402,21 +402,21 @@ def _neutrals(stretches: Sequence[_Stretch]) -> dict[int, NeutralFace]:
 
 
 _PRIMED_SECONDS = 10.0
-"""Length of the beginning of a file from which the voice's usual level is taken before its first word is heard."""
+"""Length of the beginning of a file from which the voice's usual level is measured, before its first word."""
 _LITTLE_SPEECH = 0.35
-"""Minimum share of the audible sound in which the mouth opens, for speech: 0.22 for tested music, 0.92 for a
+"""Minimum share of audible sound in which the mouth opens, for speech: 0.22 in tested music, 0.92 in a
 sentence."""
 
 
 class VoiceDriver(Closing):
-    """Makes motion of the voice in a file. A context manager.
+    """Makes motion from the voice in a file. A context manager.
 
     Args:
         path: A sound file, or a video with sound.
-        settings: ``voice``; of ``video`` the stretch.
+        settings: Reads ``voice``, and the start and end in ``video``.
 
     Raises:
-        InputError: The file cannot be read, has no sound, or not the words of ``voice.text``.
+        InputError: The file cannot be read, has no sound, or lacks the words of ``voice.text``.
         MissingDependencyError: There is a text, and PocketSphinx is not installed.
         UsageError: The text has no words.
     """
@@ -442,7 +442,7 @@ class VoiceDriver(Closing):
         seconds = self._reader.duration_seconds
         self.frame_count: int | None = None if seconds is None else max(round(seconds * self.frame_rate), 1)
         self.notes: tuple[str, ...] = ()
-        """Notes on the voice, once it has ended."""
+        """Notes on the voice, after its end."""
 
     def close(self) -> None:
         """Close the file."""
@@ -450,11 +450,11 @@ class VoiceDriver(Closing):
 
     @property
     def corrupt_count(self) -> int:
-        """Damaged packets that were skipped."""
+        """Number of damaged packets that were skipped."""
         return self._reader.corrupt_count
 
     def stages(self) -> list[Stage]:
-        """Make the one stage: motion as the voice is read."""
+        """Make the only stage, which reads the voice and makes motion."""
         return [Source("hear", self._motions(), output=_QUEUE)]
 
     def _motions(self) -> Iterator[Driven]:
@@ -498,7 +498,7 @@ class VoiceDriver(Closing):
             )
 
     def _due(self, seconds: float) -> int:
-        """Number of pictures before a time."""
+        """Count the pictures before a time."""
         return max(int(seconds * self.frame_rate), 0)
 
     def _driven(self, voice: Voice, index: int) -> Driven:
@@ -512,7 +512,7 @@ class VoiceDriver(Closing):
 
 
 def _notes_of(voice: Voice) -> tuple[str, ...]:
-    """Notes on a voice that was heard to its end."""
+    """Make the notes on a voice after its end."""
     if voice.audible_count < 0.005 * voice.row_count:
         return ("the sound is silent: the portrait breathes, blinks and looks about",)
     if voice.opened_count < _LITTLE_SPEECH * voice.audible_count:

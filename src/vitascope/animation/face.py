@@ -1,7 +1,8 @@
-"""Types that the parts of the animator share: a tracked face, its motion, and the port of a portrait's animator.
+"""Types that the animator's parts share: a tracked face, its motion, the interface of an animator.
 
-A *face* is the place of a face in one picture. A *motion* is its change since its neutral picture, without the driver's
-proportions, so that any portrait can follow it. A *portrait animator* owns a portrait and draws it in each motion.
+A *face* is the position of a face in one picture. A *motion* is its change from the neutral picture, without
+the driver's proportions, so any portrait can follow it. A *portrait animator* owns a portrait and draws it in
+each motion.
 
 Left and right are the person's own, as in ARKit: ``eyeBlinkLeft`` closes the eye on the right of an unmirrored picture.
 """
@@ -24,7 +25,7 @@ RgbPicture = npt.NDArray[np.uint8]
 """uint8 [H, W, 3], gamma-encoded R'G'B', C-contiguous, upright."""
 
 LANDMARK_COUNT = 478
-"""MediaPipe's face mesh (468) and the two irises (centre and four points each)."""
+"""Points of MediaPipe's face mesh (468) and of the two irises (centre and four points each)."""
 MESH_VERTEX_COUNT = 468
 """The landmarks that are vertices of the canonical face mesh."""
 
@@ -70,12 +71,11 @@ class TrackedFace:
     pts_seconds: float = 0.0
     """Time at which the picture is shown; for live input, at which it was captured."""
     track: int = 0
-    """Number of the followed person; the same from picture to picture while the face is followed."""
+    """Number of the followed person; constant while the face is followed."""
     is_new: bool = False
-    """True in the first picture after the face was found, or found again: it has no connection with the previous
-    face."""
+    """True in the first picture after the face was found (again): it is unrelated to the previous face."""
     mouth_covered: bool = False
-    """True if something covers the mouth: points there are a guess."""
+    """True if something covers the mouth: its points are then guesses."""
 
     def __post_init__(self) -> None:
         """Check the shapes."""
@@ -84,7 +84,7 @@ class TrackedFace:
             raise ValueError(f"a face of {shapes}, expected ((478, 3), (52,), (4, 4))")
 
     def blendshape(self, name: str) -> float:
-        """One expression weight, 0..1."""
+        """Return one expression weight, 0..1."""
         return float(self.blendshapes[BLENDSHAPE_INDEX[name]])
 
     @property
@@ -113,14 +113,14 @@ class TrackedFace:
 class FaceMotion:
     """Motion of a driver's head and face, relative to the driver's neutral picture.
 
-    ``FaceMotion()`` is the neutral: an animator shows the portrait as it is (but for rounding).
+    ``FaceMotion()`` is neutral: an animator shows the portrait unchanged, except for rounding.
     """
 
     rotation: FloatArray = field(default_factory=lambda: np.eye(3, dtype=np.float32))
     """float32 [3, 3], column vectors in picture axes (x right, y down, z away from the camera): rotates the neutral
     head to this one, ``R_driver @ R_neutral.T``. See ``rotation_from_degrees`` for signs."""
     scale: float = 1.0
-    """Size of the head relative to the neutral's."""
+    """Size of the head relative to the neutral picture's."""
     translation: FloatArray = field(default_factory=lambda: np.zeros(2, np.float32))
     """float32 [2]: motion of the head's centre in the picture, x right and y down, in units of the neutral head's size
     (the centimetres of the canonical face; an adult face is about 16 wide)."""
@@ -142,13 +142,13 @@ class FaceMotion:
     pts_seconds: float = 0.0
     """Time of the driver's picture; for live input, when it was captured."""
     face: TrackedFace | None = None
-    """The driver's face as tracked in this picture; None in replayed motion and while the face is lost."""
+    """The driver's face tracked in this picture; None in replayed motion and while the face is lost."""
     driver_rgb: RgbPicture | None = None
     """The driver's picture, for animators that read it; None in replayed motion."""
     neutral_face: TrackedFace | None = None
     """The face used as neutral: the same object until it changes; None in replayed motion."""
     neutral_rgb: RgbPicture | None = None
-    """Its picture, if pictures are kept."""
+    """The picture of that face, if pictures are kept."""
 
     @classmethod
     def authored(
@@ -163,7 +163,7 @@ class FaceMotion:
         """Make a motion from expression weights and head angles.
 
         Args:
-            weights: 0..1, by names from ``BLENDSHAPES``, for example ``{"jawOpen": 0.5}``; others are 0.
+            weights: 0..1, by name from ``BLENDSHAPES``, for example ``{"jawOpen": 0.5}``; the others are 0.
             yaw_degrees: As in ``rotation_from_degrees``.
             pitch_degrees: The same.
             roll_degrees: The same.
@@ -190,15 +190,15 @@ class FaceMotion:
         return angles_of(self.rotation)
 
     def expression(self, name: str) -> float:
-        """One expression weight relative to the neutral, -1..1."""
+        """Return one expression weight relative to the neutral, -1..1."""
         index = BLENDSHAPE_INDEX[name]
         return float(self.blendshapes[index] - self.neutral_blendshapes[index])
 
     def relaxed(self, share: float) -> FaceMotion:
-        """This motion at a share of its strength, for a lost face.
+        """Scale this motion, for a lost face.
 
         Args:
-            share: 1 leaves it as it is, 0 is neutral.
+            share: 1 leaves it unchanged, 0 makes it neutral.
         """
         neutral = replace(
             FaceMotion(pts_seconds=self.pts_seconds),
@@ -210,10 +210,10 @@ class FaceMotion:
         return neutral.towards(self, share)
 
     def towards(self, other: FaceMotion, share: float) -> FaceMotion:
-        """A motion between this one and another: pose and expression are blended, everything else is the other's.
+        """Blend pose and expression with those of another motion; take everything else from the other.
 
         Args:
-            other: Result for a share of 1.
+            other: The result for a share of 1.
             share: 0..1.
         """
         share = min(max(share, 0.0), 1.0)
@@ -256,10 +256,10 @@ class PortraitAnimator(Protocol):
         ...
 
     def set_portrait(self, rgb: RgbPicture, *, face: TrackedFace) -> None:
-        """Set the portrait, and do the slow work that does not depend on the driver.
+        """Set the portrait and do the slow work that does not depend on the driver.
 
         Args:
-            rgb: uint8 [H, W, 3], upright; unchanged, and may be modified afterwards.
+            rgb: uint8 [H, W, 3], upright; not modified, and may be modified afterwards.
             face: The face to move, as tracked in this picture.
 
         Raises:
@@ -296,7 +296,7 @@ class PortraitAnimator(Protocol):
 
 
 def rotation_from_degrees(yaw: float, pitch: float, roll: float) -> FloatArray:
-    """The rotation ``Rz(roll) @ Ry(yaw) @ Rx(pitch)`` in picture axes (x right, y down, z away from the camera).
+    """Make ``Rz(roll) @ Ry(yaw) @ Rx(pitch)`` in picture axes (x right, y down, z away from the camera).
 
     Args:
         yaw: Positive turns the nose to the right of the picture.
@@ -309,7 +309,7 @@ def rotation_from_degrees(yaw: float, pitch: float, roll: float) -> FloatArray:
     yaw, pitch, roll = -math.radians(yaw), -math.radians(pitch), math.radians(roll)
     sin_x, cos_x, sin_y, cos_y = math.sin(pitch), math.cos(pitch), math.sin(yaw), math.cos(yaw)
     sin_z, cos_z = math.sin(roll), math.cos(roll)
-    # The product is written out, as three matrices would take eight times as long.
+    # The product is written out: three matrices would take eight times as long.
     return np.array(
         [
             [cos_z * cos_y, cos_z * sin_y * sin_x - sin_z * cos_x, cos_z * sin_y * cos_x + sin_z * sin_x],
@@ -321,7 +321,7 @@ def rotation_from_degrees(yaw: float, pitch: float, roll: float) -> FloatArray:
 
 
 def angles_of(rotation: npt.NDArray[Any]) -> tuple[float, float, float]:
-    """(yaw, pitch, roll) in degrees: the inverse of ``rotation_from_degrees`` for yaws within 90 degrees."""
+    """Return (yaw, pitch, roll) in degrees: inverts ``rotation_from_degrees`` for yaws within 90 degrees."""
     yaw = math.asin(min(max(float(rotation[2, 0]), -1.0), 1.0))
     pitch = -math.atan2(float(rotation[2, 1]), float(rotation[2, 2]))
     roll = math.atan2(float(rotation[1, 0]), float(rotation[0, 0]))
@@ -329,7 +329,7 @@ def angles_of(rotation: npt.NDArray[Any]) -> tuple[float, float, float]:
 
 
 def rotation_vector(rotation: npt.NDArray[Any]) -> FloatArray:
-    """Axis times angle (radians) of a rotation: float32 [3] (Rodrigues)."""
+    """Return a rotation as axis times angle (radians), float32 [3] (Rodrigues)."""
     matrix = np.asarray(rotation, np.float64)
     axis = np.array([matrix[2, 1] - matrix[1, 2], matrix[0, 2] - matrix[2, 0], matrix[1, 0] - matrix[0, 1]])
     sine, cosine = np.linalg.norm(axis) / 2, (np.trace(matrix) - 1) / 2
@@ -340,7 +340,7 @@ def rotation_vector(rotation: npt.NDArray[Any]) -> FloatArray:
 
 
 def rotation_from_vector(vector: npt.NDArray[Any]) -> FloatArray:
-    """The rotation about a vector by its length in radians, float32 [3, 3]; the inverse of ``rotation_vector``."""
+    """Rotate about a vector by its length in radians: float32 [3, 3]; inverts ``rotation_vector``."""
     x, y, z = (float(part) for part in vector)
     angle = math.sqrt(x * x + y * y + z * z)
     cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])

@@ -1,4 +1,4 @@
-"""Splits a tracked face into the head's pose, the face's shape without it, lids and irises."""
+"""Splits a tracked face into the head's pose, the shape without that pose, lids and irises."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from vitascope.animation.canonical_mesh import EYES, MOUTH_CORNERS, CanonicalMes
 from vitascope.animation.face import MESH_VERTEX_COUNT, FloatArray, TrackedFace
 
 _NARROWEST_EYE = 0.3
-"""Minimum width of a turned eye, as a share of its full width: in a hidden eye, places between the corners are
-noise."""
+"""Minimum width of a turned eye, as a share of its full width: in a hidden eye, positions between the corners
+are noise."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,7 +20,7 @@ class FaceReading:
 
     pose: Pose
     vertices: FloatArray
-    """float32 [468, 3]: the face without its head's pose, canonical axes and centimetres."""
+    """float32 [468, 3]: the face without the head's pose, in canonical axes and centimetres."""
     openness: FloatArray
     """float32 [2]: height over width of the right and the left eye."""
     irises: FloatArray
@@ -50,8 +50,8 @@ def read_face(mesh: CanonicalMesh, face: TrackedFace) -> FaceReading:
 def irises_seen(landmarks: FloatArray) -> FloatArray:
     """Measure the irises between the corners of their eyes, in the picture's plane.
 
-    The depth that a network guesses for an iris is ignored. On a head turned by 35 degrees, known glances were read
-    with r = 0.76 without it, and 0.36 with it; and turning a head moves irises at rest half as far.
+    Ignores the depth that a network guesses for an iris. On a head turned by 35 degrees, known glances were
+    read with r = 0.76 without it and 0.36 with it, and turning a head moved irises at rest half as far.
 
     Args:
         landmarks: float32 [478, 3], pixels.
@@ -75,13 +75,13 @@ def irises_seen(landmarks: FloatArray) -> FloatArray:
 def mouth_width_seen(landmarks: FloatArray) -> float:
     """Measure the distance of the mouth's corners along the line of the eyes, in the picture's plane.
 
-    Mouth and eyes are along the same axis of the head, so a turn shortens both alike, and depth is not needed.
+    Mouth and eyes lie along the same axis of the head, so a turn shortens both alike and depth is not needed.
 
     Args:
         landmarks: float32 [468 or more, 3], pixels.
 
     Returns:
-        In distances of the eyes' outer corners.
+        The distance, in distances between the eyes' outer corners.
     """
     right, left = (landmarks[eye.outer_corner, :2] for eye in EYES)
     line = left - right

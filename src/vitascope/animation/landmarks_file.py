@@ -35,7 +35,7 @@ _FARTHEST = 4.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SavedLandmarks:
-    """The face of a portrait, as the face network found it."""
+    """A portrait's face, as found by the face network."""
 
     face: TrackedFace
     curves: Mapping[str, Curve] | None
@@ -43,7 +43,7 @@ class SavedLandmarks:
 
 
 def landmarks_path(picture: Path) -> Path:
-    """Path of the file with a picture's landmarks."""
+    """Return the path of the file with a picture's landmarks."""
     return picture.with_name(f"{picture.name}.landmarks")
 
 
@@ -55,7 +55,7 @@ def write_landmarks(
     Args:
         picture: The picture file.
         face: The face found in it.
-        chosen: Which of its faces that is, as in ``animation.face``.
+        chosen: Which of the picture's faces it is, as in ``animation.face``.
         curves: Its measured response to expressions; None if not measured.
 
     Returns:
@@ -152,7 +152,7 @@ def _face(values: Mapping[str, Any]) -> TrackedFace:
     if min(width, height) < 1:
         raise ValueError("its picture has no size")
     for array, most in ((face.landmarks, farthest), (face.blendshapes, 1.0), (face.transform, 1e6)):
-        if not (np.abs(array) <= most).all():  # False for NaN, too
+        if not (np.abs(array) <= most).all():  # also False for NaN
             raise ValueError("its numbers are not a face's")
     return face
 

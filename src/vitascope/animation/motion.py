@@ -28,7 +28,7 @@ from vitascope.errors import UsageError
 
 
 def cutoff_of_window(frames: int, *, frame_rate: float = 30.0) -> float:
-    """The cutoff that smooths as much as a moving average over so many frames, Hz; infinite for one frame.
+    """Return the cutoff in Hz that smooths like a moving average over that many frames; infinite for one.
 
     A moving average over N samples has its -3 dB point near 0.443 / N of the sample rate.
     """
@@ -43,9 +43,9 @@ class OneEuroFilter:
     for Noisy Input in Interactive Systems", CHI 2012.
 
     Args:
-        min_cutoff_hz: Cutoff of what stands still; infinite lets everything through.
-        beta: How fast the cutoff grows, Hz for each unit a second.
-        speed_cutoff_hz: Cutoff of the speed's own low pass (1 Hz in the paper).
+        min_cutoff_hz: Cutoff at rest; infinite passes everything.
+        beta: How fast the cutoff grows with speed, in Hz per unit per second.
+        speed_cutoff_hz: Cutoff of the low pass for the speed (1 Hz in the paper).
     """
 
     def __init__(self, *, min_cutoff_hz: float, beta: float, speed_cutoff_hz: float = 1.0) -> None:
@@ -61,11 +61,11 @@ class OneEuroFilter:
         self._value = None
 
     def __call__(self, value: npt.NDArray[Any], *, seconds: float) -> FloatArray:
-        """The filtered value.
+        """Filter the next value.
 
         Args:
             value: An array, always of the same shape.
-            seconds: Its time; one that does not grow counts as a very short step.
+            seconds: Time of the value; one that does not increase counts as a very short step.
         """
         new = np.asarray(value, np.float32)
         if self._value is None or self._speed is None or math.isinf(self._min_cutoff_hz):
@@ -76,14 +76,14 @@ class OneEuroFilter:
         speed = (new - self._value) / np.float32(step)
         self._speed += np.float32(_share(self._speed_cutoff_hz, step)) * (speed - self._speed)
         cutoff = self._min_cutoff_hz + self._beta * np.abs(self._speed)
-        # As _share, for each element.
+        # as _share, for each element
         rate = (2 * math.pi * step) * cutoff
         self._value = np.asarray(self._value + rate / (rate + 1) * (new - self._value), np.float32)
         return self._value.copy()
 
 
 def _share(cutoff_hz: float, step_seconds: float) -> float:
-    """Weight of a new value in a first-order low pass."""
+    """Return the weight of a new value in a first-order low pass."""
     rate = 2 * math.pi * cutoff_hz * step_seconds
     return rate / (rate + 1)
 
@@ -101,18 +101,18 @@ def motion_between(
     face: TrackedFace,
     driver_rgb: RgbPicture | None = None,
 ) -> FaceMotion:
-    """Take the difference from the neutral picture.
+    """Compute the motion from the neutral picture to the current one.
 
     Args:
         neutral: The driver at rest.
         now: The driver now.
-        face: The tracked face that ``now`` was read from.
-        driver_rgb: Its picture, for animators that read it.
+        face: The tracked face from which ``now`` was read.
+        driver_rgb: The picture of ``face``, for animators that read it.
     """
     range_of_closing = np.maximum(neutral.openness - CLOSED_OPENNESS, 0.04)
     closure = (neutral.openness - now.openness) / range_of_closing
     if now.blendshapes.any():
-        # The blendshape network sees lids that the landmarks miss, and the other way round.
+        # The blendshape network sees lids that the landmarks miss, and vice versa.
         closure = 0.4 * closure + 0.6 * eyes_of(now.blendshapes, neutral.blendshapes)[0]
     return FaceMotion(
         rotation=np.asarray(now.pose.rotation @ neutral.pose.rotation.T, np.float32),
@@ -136,44 +136,44 @@ _HOLD_SECONDS = 0.3
 """Time for which a lost face keeps its expression: MediaPipe drops single pictures in a fast turn."""
 _RELAX_SECONDS = 1.0
 _CROSSFADE_SECONDS = 0.35
-"""Duration of the blend to a face found again, or to another neutral."""
+"""Duration of the blend to a face that is found again, or to another neutral."""
 _LEARNS_QUICKLY_SECONDS, _LOOKS_EVERY_SECONDS = 2.0, 0.5
-"""Time, in seconds, in which ``auto`` looks for a better neutral in each picture; and the interval of its looks after
-that."""
+"""Time in seconds for which ``auto`` looks for a better neutral in each picture, and the interval of later
+looks."""
 _BETTER, _CLEARLY = 0.75, 0.05
-"""A new neutral is used if its score is below this share of the present one's, and lower by at least the second
+"""Use a new neutral if its score is below this share of the current one's, and lower by at least the second
 value."""
 _REMEMBERS = 1800
 """Number of last faces that define a live driver's usual face: a minute."""
 _KNOWN_AFTER = 8
-"""Faces after which a person who appears is recognised, or counts as new."""
+"""Number of faces after which a person who appears is recognised or counts as new."""
 _MOST_PEOPLE = 8
 
 _MOUTH_BELOW_CM, _MOUTH_FADES_CM = 1.2, 1.5
-"""Height on the canonical face below which it begins to belong to the mouth, and the distance further down at which it
-fully does."""
+"""Height on the canonical face below which points begin to belong to the mouth, and the distance over which
+that grows to fully."""
 _COVERS_WITHIN_SECONDS = 0.12
-"""Maximum time for which a hand may cover a part of a mouth before this is noticed."""
+"""Maximum time for which a partly covered mouth may go unnoticed."""
 _OF_MOUTH = [
     index for index, name in enumerate(BLENDSHAPES) if name.startswith(("mouth", "jaw", "cheek", "tongue"))
 ]
 
-# Smoothing of a still head and face; beta lets motion through. Units a second: radians and head widths, centimetres.
+# Smoothing at rest; beta lets motion through. Units per second: radians and head widths, centimetres.
 _POSE_BETA = 6.0
 _EXPRESSION_BETA = 5.0
 _WEIGHT_BETA = 12.0
 _FAST_HZ = 6.0
-"""Cutoff of the speed that opens the filters of a face: in the 0.15 seconds of a blink 1 Hz would notice nothing."""
+"""Cutoff of the speed that opens a face's filters: 1 Hz would miss the 0.15 seconds of a blink."""
 
 
 class MotionEstimator:
-    """Makes motion of one driver's faces; state of one stream, used by one thread.
+    """Turns one driver's faces into motion. Holds the state of one stream; used by one thread.
 
     Args:
         mesh: The canonical face.
-        neutral: How the driver's neutral is found.
-        pose_window: Frames that the head's pose is smoothed over when it stands still; 1 does not smooth.
-        expression_window: The same for the face.
+        neutral: How to find the driver's neutral.
+        pose_window: Frames over which the head's pose is smoothed at rest; 1 does not smooth.
+        expression_window: The same for the expression.
         frame_rate: Frame rate of the driver, to turn frames into time.
     """
 
@@ -199,13 +199,14 @@ class MotionEstimator:
         self._learns_from = self._looked_at = -math.inf
         self._current: TrackedFace | None = None
         self._current_rgb: RgbPicture | None = None
-        self._shown = FaceMotion(presence=0.0)  # nobody was seen yet
+        self._shown = FaceMotion(presence=0.0)  # no face was seen yet
         self._has_begun = False
         self._fade_from: FaceMotion | None = None
         self._fade_start = 0.0
         self._lost_since: float | None = None
         self._seen: deque[tuple[float, FaceReading]] = deque()
-        """The last faces with an uncovered mouth, and their times; while it is covered, the one that is used."""
+        """The last faces with a visible mouth, and their times; while the mouth is covered, only the one in
+        use."""
         self.set_smoothing(pose_window=pose_window, expression_window=expression_window)
 
     def set_smoothing(self, *, pose_window: int, expression_window: int) -> None:
@@ -231,14 +232,14 @@ class MotionEstimator:
     # --- the neutral ------------------------------------------------------------------------------------------------
 
     def set_neutral(self, face: TrackedFace | None = None, *, rgb: RgbPicture | None = None) -> bool:
-        """Use a face as neutral from now on, with a smooth change.
+        """Use a face as the neutral from now on, and blend to it.
 
         Args:
-            face: Which; the one seen now when omitted.
-            rgb: The picture that the face was tracked in, for animators that read it.
+            face: The face; the current one when omitted.
+            rgb: The picture of that face, for animators that read it.
 
         Returns:
-            False when no face is seen now.
+            False if no face is visible.
         """
         if face is None:
             face, rgb = self._current, self._current_rgb
@@ -249,19 +250,19 @@ class MotionEstimator:
         return True
 
     def take_neutral(self, neutral: NeutralFace) -> None:
-        """Use a neutral found elsewhere from now on, with a smooth change."""
+        """Use a neutral found elsewhere from now on, and blend to it."""
         self._mode, self._taken = "first", neutral
         self._take_neutral(neutral.reading, neutral.face, neutral.rgb)
 
     def learn(self) -> None:
-        """Continue to look for a better neutral than the present one."""
+        """Continue to look for a better neutral."""
         self._mode = "auto"
 
     def find_neutral(self) -> bool:
-        """Use the calmest face so far as neutral.
+        """Use the calmest face so far as the neutral.
 
         Returns:
-            False when no face was seen yet.
+            False if no face was seen yet.
         """
         best = self._search.best()
         if best is None:
@@ -275,7 +276,7 @@ class MotionEstimator:
         self._neutral, self._neutral_face, self._neutral_rgb = reading, face, rgb
 
     def _watch(self, face: TrackedFace, reading: FaceReading, rgb: RgbPicture | None) -> None:
-        """Learn the face at rest; with ``auto``, use a better neutral, or that of a new person."""
+        """Learn the face at rest; with ``auto``, use a better neutral or a new person's."""
         seconds = face.pts_seconds
         if self._neutral is None:
             self._learns_from = seconds
@@ -283,7 +284,7 @@ class MotionEstimator:
         if face.is_new and len(self._search):
             self._appeared = NeutralSearch(self._mesh, remembers=_REMEMBERS)
         watching = self._search if self._appeared is None else self._appeared
-        if face.mouth_covered:  # what is held says nothing of rest
+        if face.mouth_covered:  # a guessed mouth says nothing about rest
             return
         watching.add(face, reading=reading, rgb=rgb)
         if self._appeared is not None and len(self._appeared) >= _KNOWN_AFTER:
@@ -306,7 +307,7 @@ class MotionEstimator:
         """Recognise a person who appeared, or treat them as new."""
         self._appeared = None
         face = appeared.best()
-        assert face is not None  # it holds some
+        assert face is not None  # the search holds faces
         for known in self._people:
             rest = known.best()
             if rest is not None and is_same_person(rest.reading, face.reading):
@@ -321,15 +322,16 @@ class MotionEstimator:
     def update(
         self, face: TrackedFace | None, *, pts_seconds: float, driver_rgb: RgbPicture | None = None
     ) -> FaceMotion:
-        """The motion of the next picture.
+        """Compute the motion of the next picture.
 
         Args:
             face: The driver's face; None when it was not found.
             pts_seconds: When the picture is shown.
-            driver_rgb: The picture itself, handed on.
+            driver_rgb: The picture, stored in the motion.
 
         Returns:
-            Neutral before the first face; the last motion, relaxing, while the face is lost.
+            The motion; neutral before the first face, and relaxing from the last motion while the face is
+            lost.
         """
         if face is None:
             return self._lost(pts_seconds)
@@ -343,7 +345,7 @@ class MotionEstimator:
         self._current, self._current_rgb = face, driver_rgb
         reading = self._believed(read_face(self._mesh, face), face)
         self._watch(face, reading, driver_rgb)
-        assert self._neutral is not None  # _watch took one
+        assert self._neutral is not None  # _watch sets it
         motion = motion_between(self._neutral, reading, face=face, driver_rgb=driver_rgb)
         motion = replace(motion, neutral_face=self._neutral_face, neutral_rgb=self._neutral_rgb)
         motion = self._smoothed(motion, pts_seconds)
@@ -352,18 +354,18 @@ class MotionEstimator:
         return self._shown
 
     def _believed(self, reading: FaceReading, face: TrackedFace) -> FaceReading:
-        """The present reading; for a covered mouth, the last reading of it, if this person's was seen."""
+        """Return the reading; replace a covered mouth by its last visible reading, if there is one."""
         if face.is_new:
             self._seen.clear()
         if not face.mouth_covered:
             self._seen.append((face.pts_seconds, reading))
-            # Of a driver that begins anew the last are later than this one.
+            # If the driver starts again, the stored faces are later than this one.
             while not 0 <= face.pts_seconds - self._seen[0][0] <= _COVERS_WITHIN_SECONDS:
                 self._seen.popleft()
             return reading
         if not self._seen:
             return reading
-        # A mouth that is half covered is read as one that closes.
+        # A half-covered mouth is read as closing.
         believed = max(self._seen, key=lambda seen: _lips_apart(seen[1]))
         self._seen = deque([believed])
         before = believed[1]
@@ -386,7 +388,7 @@ class MotionEstimator:
         return self._shown
 
     def _begin_fade(self, pts_seconds: float) -> None:
-        if not self._has_begun:  # a video may begin in the middle of a word
+        if not self._has_begun:  # a video may begin in mid-word
             return
         self._fade_from, self._fade_start = self._shown, pts_seconds
 
@@ -401,7 +403,7 @@ class MotionEstimator:
 
     def _smoothed(self, motion: FaceMotion, pts_seconds: float) -> FaceMotion:
         pose = np.concatenate(
-            # Head widths, so that one beta fits all: an adult face is about 16 cm wide.
+            # In head widths, so one beta fits all: an adult face is about 16 cm wide.
             (rotation_vector(motion.rotation), [math.log(motion.scale)], motion.translation / 16)
         )
         pose = self._pose_filter(pose, seconds=pts_seconds)
@@ -429,13 +431,13 @@ class MotionEstimator:
 
 
 def _lips_apart(reading: FaceReading) -> float:
-    """Gap between the lips in their middle, centimetres."""
+    """Measure the gap in the middle of the lips, in centimetres."""
     upper, lower = reading.vertices[[INNER_UPPER_LIP[5], INNER_LOWER_LIP[5]], 1]
     return float(upper - lower)
 
 
 def _ease(share: float) -> float:
-    """Smooth step from 0 to 1, flat at both ends."""
+    """Return a smooth step from 0 to 1, flat at both ends."""
     share = min(max(share, 0.0), 1.0)
     return share * share * (3 - 2 * share)
 
@@ -457,7 +459,7 @@ class Mirror:
     """Mirrors motion.
 
     Args:
-        mesh: The canonical face; it is symmetric, so that every vertex has a partner.
+        mesh: The canonical face; it is symmetric, so every vertex has a partner.
     """
 
     def __init__(self, mesh: CanonicalMesh) -> None:
@@ -465,7 +467,7 @@ class Mirror:
         self._partners = distances.argmin(axis=1)
 
     def __call__(self, motion: FaceMotion) -> FaceMotion:
-        """Mirror a motion; tracked data (``face``, ``driver_rgb``) stays as it is."""
+        """Mirror a motion; tracked data (``face``, ``driver_rgb``) stays unchanged."""
         vertices: FloatArray | None = None
         if motion.vertices is not None:
             vertices = np.asarray(motion.vertices[self._partners] * _ACROSS, np.float32)

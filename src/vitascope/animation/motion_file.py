@@ -12,7 +12,7 @@ of its columns, little-endian, without gaps, and the CRC-32 of these bytes as an
 documented by the attributes of ``FaceMotion`` of the same names; ``rotation`` is an axis times its angle in radians.
 ``vertices``, ``eye_closure`` and ``gaze`` are optional. Rows are in order of ``pts_seconds``, which increases.
 
-Nothing in a file is executed, and only what the header announces is read.
+A reader executes nothing in a file, and reads only what the header announces.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class MotionWriter:
     Args:
         path: The file.
         frame_rate: Nominal rows a second.
-        with_vertices: Also store the displacement of the mesh, in half precision: 3 KB a row instead of 0.5.
-        with_eyes: Store closure and gaze; without them (authored motion) they follow from the weights.
+        with_vertices: Also store the mesh's displacement, in half precision: 3 KB per row instead of 0.5.
+        with_eyes: Store eye closure and gaze; if not (authored motion), they follow from the weights.
         title: One line of text for readers.
 
     Raises:
@@ -109,7 +109,7 @@ class MotionWriter:
         self._dtype = _row_type(fields)
         self._last_seconds = -math.inf
         self.row_count = 0
-        """Rows written so far."""
+        """Number of rows written so far."""
         header = {
             "fields": fields,
             "blendshapes": list(BLENDSHAPES),
@@ -134,7 +134,7 @@ class MotionWriter:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Complete the file; remove it after an error, and after a Ctrl-C that came before the first row."""
+        """Complete the file; remove it after an error, or after a Ctrl-C before the first row."""
         if error is None or (isinstance(error, KeyboardInterrupt) and self.row_count):
             self.finish()
         else:
@@ -154,7 +154,7 @@ class MotionWriter:
         row = np.zeros((), self._dtype)
         for name in self._dtype.names or ():
             value = rotation_vector(motion.rotation) if name == "rotation" else getattr(motion, name)
-            # Before the first face, there is only the neutral.
+            # Before the first face, the motion is neutral.
             row[name] = 0 if value is None else value
         data = row.tobytes()
         try:
@@ -179,12 +179,12 @@ class MotionWriter:
         except OSError as error:
             raise OutputError(f"{self._path}: cannot be written ({error.strerror or error})") from error
         finally:
-            self._partial.discard()  # does nothing to a finished file
+            self._partial.discard()  # no effect on a finished file
         if self.row_count == 0:
             raise OutputError(f"{self._path}: nothing was recorded: the driver gave no frame")
 
     def discard(self) -> None:
-        """Remove what was written, unless it is finished."""
+        """Remove the file, unless it is finished."""
         file, self._file = self._file, None
         if file is not None:
             with suppress(OSError):  # buffered rows may not fit on a full disk
@@ -214,7 +214,7 @@ class MotionReader(Closing):
         path: The file.
 
     Raises:
-        InputError: It cannot be read, is not a motion file, or has an unknown version.
+        InputError: The file cannot be read, is not a motion file, or has an unknown version.
         CorruptInputError: Its header is damaged.
     """
 
@@ -234,7 +234,7 @@ class MotionReader(Closing):
             self._file.close()
             raise
         self.row_count = size // (self._dtype.itemsize + _CRC_BYTES)
-        """Whole rows in the file."""
+        """Number of whole rows in the file."""
 
     def close(self) -> None:
         """Close the file."""
@@ -263,7 +263,7 @@ class MotionReader(Closing):
             raise CorruptInputError(f"{self._path}: it holds no motion")
 
     def between(self, start_seconds: float, end_seconds: float | None) -> Iterator[tuple[float, FaceMotion]]:
-        """Read the motions of a stretch, each with its seconds since the file's first row.
+        """Read the motions of a stretch, each with its time in seconds since the file's first row.
 
         Args:
             start_seconds: Start of the stretch.
@@ -306,7 +306,7 @@ class MotionReader(Closing):
 
 
 def _read_fields(header: dict[str, Any]) -> tuple[np.dtype[Any], float, str]:
-    """Row type, frame rate and title of a header.
+    """Read row type, frame rate and title from a header.
 
     Raises:
         ValueError: A value in it is invalid.
@@ -323,7 +323,7 @@ def _read_fields(header: dict[str, Any]) -> tuple[np.dtype[Any], float, str]:
 
 
 def _row_type(fields: list[dict[str, Any]]) -> np.dtype[Any]:
-    """The layout of a row.
+    """Make the row type from the header's columns.
 
     Raises:
         ValueError: A column is unknown, appears twice, or has another shape or type.

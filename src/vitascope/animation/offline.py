@@ -1,4 +1,4 @@
-"""``vitascope animate`` from file to file: a portrait, a driver, and a video with the driver's sound and times."""
+"""Runs ``vitascope animate`` on files: writes a video of the portrait with the driver's sound and timing."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnimateReport(VideoReport):
-    """One portrait that was animated."""
+    """Report of one animated portrait."""
 
     portrait: Path
     driver: Path
@@ -68,13 +68,13 @@ class AnimateReport(VideoReport):
     animator: str
     files: tuple[WrittenFile, ...]
     lost_count: int
-    """Pictures of the driver in which no face was found."""
+    """Number of the driver's frames without a face."""
     device: str
-    """The device that drew the pictures, for example ``CPU (2 cores)``."""
+    """The device that drew the frames, for example ``CPU (2 cores)``."""
 
 
 def summarise(report: AnimateReport) -> list[str]:
-    """Sum up a job for a person, a line each; the files first."""
+    """Summarise a job for the user, in lines; the files first."""
     lines: list[str] = []
     for file in report.files:
         lines += file.lines()
@@ -107,7 +107,7 @@ _YUV420P = PIXEL_FORMATS["yuv420p"]
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A job about to run, for a progress line."""
+    """A job that is about to run, for a progress line."""
 
     pipeline: Pipeline
     expected_frame_count: int | None
@@ -123,24 +123,24 @@ def animate(
     record: Path | str | None = None,
     save_landmarks: bool = False,
 ) -> AnimateReport:
-    """Let a portrait follow the face of a video.
+    """Animate a portrait with the face in a video.
 
     Args:
         portrait: A picture file with a face: photo, painting, statue.
-        driver: A video of a face, a sound file with a voice, or a ``.motion`` file that was recorded before.
-        out: The video; the suffix chooses the container. A folder, or a name such as ``frame_%05d.png``, takes
-            pictures.
-        profile: Settings to begin with: ``balanced`` (default), ``fast``, ``quality`` or ``animator``.
+        driver: A video of a face, a sound file with a voice, or a recorded ``.motion`` file.
+        out: The output video; the suffix chooses the container. A folder, or a name such as
+            ``frame_%05d.png``, gets one picture per frame.
+        profile: Initial settings: ``balanced`` (default), ``fast``, ``quality`` or ``animator``.
         settings: More settings by dotted key, for example ``{"animation.expression": 1.2}``.
         record: Where to keep the driver's motion (``.motion``); None keeps none.
         save_landmarks: Keep what the face network found of the portrait in ``PORTRAIT.landmarks`` beside it, so that
             this picture needs no network from then on.
 
     Returns:
-        What was written, how fast, and with what.
+        A report: the files, the speed and the animator.
 
     Raises:
-        VitascopeError: Its subclass says what went wrong, see ``animate_file``; nothing is left half-written.
+        VitascopeError: The subclass tells what failed, see ``animate_file``; no incomplete file remains.
     """
     return animate_file(
         local_path_of(portrait),
@@ -166,35 +166,35 @@ def animate_file(
     on_start: Callable[[Started], object] | None = None,
     fetch_progress: Callable[[str, int, int], None] | None = None,
 ) -> AnimateReport:
-    """Animate a portrait into a file, which appears under its name only when it is whole.
+    """Animate a portrait into a file, which gets its name only when it is complete.
 
     Args:
         portrait: A picture file.
         driver: A video, a sound file, or a ``.motion`` file.
-        out: The video; a folder, or a name such as ``frame_%05d.png``, takes pictures.
+        out: The output video; a folder, or a name such as ``frame_%05d.png``, gets one picture per frame.
         loaded: Settings.
-        store: Where the tracker's model lies, or is fetched to.
-        record: Where to keep the driver's motion (``.motion``); None keeps none.
+        store: Where the tracker's model is, or is downloaded to.
+        record: Where to save the driver's motion (``.motion``); None saves none.
         save_landmarks: Keep what the face network found of the portrait in ``PORTRAIT.landmarks`` beside it, so that
             this picture needs no network from then on.
-        may_replace: Called with the outputs that exist, and raises if one must stay; they are replaced when
-            omitted.
-        on_start: Called once everything is open, from this thread.
-        fetch_progress: Called with (model, bytes here, bytes in all) while it is fetched.
+        may_replace: Called with the existing outputs; raises to keep one. Outputs are replaced when omitted.
+        on_start: Called from this thread once everything is open.
+        fetch_progress: Called with (model, bytes so far, bytes in all) during a download.
 
     Raises:
-        UsageError: An output is something that is read, or settings contradict each other.
-        DeviceError: A GPU that was requested is missing.
-        InputError: Portrait or driver cannot be read or hold no face, or no picture lies in the stretch asked for.
+        UsageError: An output is also an input, or settings contradict each other.
+        DeviceError: A requested GPU is missing.
+        InputError: Portrait or driver cannot be read or has no face, or the driver has no picture between
+            start and end.
         OutputError: An output cannot be written.
-        ModelError: The tracker's model cannot be had.
+        ModelError: The tracker's model is unavailable.
         MissingDependencyError: MediaPipe is not installed.
         PipelineError: A stage failed.
         KeyboardInterrupt: Ctrl-C; what was written is kept as ``.part``.
     """
     began = perf_counter()
     keep_heaps_small()
-    give_back_free_memory()  # of earlier runs, or what this one opens comes to lie among it
+    give_back_free_memory()  # from earlier runs, before this run allocates among it
     _refuse_clashes(portrait, driver, out, record)
     if may_replace is not None:
         may_replace([path for path in (out, record) if path is not None and path.is_file()])
@@ -306,16 +306,16 @@ _WARM_UP_CALLS = 2
 def measure_film(
     portrait: Path, driver: Path, *, loaded: LoadedSettings, store: ModelStore, seconds: float
 ) -> float:
-    """Measure how many frames per second the animator draws; nothing is written.
+    """Measure how many frames per second the animator draws; write nothing.
 
-    The motion of the driver's first frames is drawn again and again, in calls of ``animation.batch_size``. Opening,
-    reading, tracking and encoding are left out.
+    Draws the motion of the driver's first frames repeatedly, in calls of ``animation.batch_size``. Opening,
+    reading, tracking and encoding do not count.
 
     Args:
         portrait: A picture file.
         driver: A video, or a ``.motion`` file for the mesh.
         loaded: Settings.
-        store: Where the tracker's model lies, or is fetched to.
+        store: Where the tracker's model is, or is downloaded to.
         seconds: How long to draw.
 
     Raises:
@@ -331,7 +331,7 @@ def measure_film(
             face, mesh=mesh, model=model, loaded=loaded, home=vitascope_home(), stack=stack
         )
         keep = opened.animator.needs_driver_picture
-        # Which face is neutral makes no difference to the time, and would have the whole driver looked at.
+        # The choice of the neutral does not affect the time, and ``auto`` would read the whole driver.
         unsearched = loaded.with_values({"animation.neutral": "first"}).settings
         source = open_driver(driver, mesh=mesh, model=model, settings=unsearched, keep_pictures=keep)
         with source, closing(Pipeline(source.stages()).stream()) as driven:
@@ -348,7 +348,7 @@ def measure_film(
 
 
 class _Job:
-    """The stages that draw and convert."""
+    """Make the stages that draw and convert."""
 
     def __init__(self, opened: OpenedAnimator, recorder: MotionWriter | None, mirror: Mirror | None) -> None:
         self._opened = opened
@@ -370,7 +370,7 @@ class _Job:
 
     def animate(self, batch: Sequence[Driven]) -> list[tuple[Driven, RgbPicture]]:
         motions = [driven.motion for driven in batch]
-        if self._recorder is not None:  # as the driver moved, so that replaying it may be mirrored or not
+        if self._recorder is not None:  # not mirrored, so a replay can choose
             for driven in batch:
                 seconds = float(driven.time.pts * driven.time.time_base)
                 self._recorder.write(replace(driven.motion, pts_seconds=seconds))
@@ -461,13 +461,13 @@ def _written(writer: VideoWriter) -> WrittenFile:
 
 
 def _measured(path: Path, *, codec: str) -> WrittenFile:
-    """A file beside the video, as it lies there."""
+    """Report a finished file beside the video."""
     with wrap_output_error(path, "read its size"):
         return WrittenFile(path=path, codec=codec, size_bytes=path.stat().st_size)
 
 
 def _refuse_clashes(portrait: Path, driver: Path, out: Path, record: Path | None) -> None:
-    """Refuse to overwrite an input, before anything is opened."""
+    """Refuse outputs that overwrite an input or each other, before anything is opened."""
     if record is not None and record.suffix.lower() != MOTION_SUFFIX:
         raise UsageError(f"{record}: motion is recorded to a file that ends in {MOTION_SUFFIX}")
     for path in (path for path in (out, record) if path is not None):

@@ -1,4 +1,4 @@
-"""Loads a portrait: a picture file, made upright and opaque, and the face in it."""
+"""Loads a portrait: reads a picture file, makes it upright and opaque, and finds its face."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ from vitascope.media.planes import RGB_COLOR
 from vitascope.media.reading.images import is_tiff_with_alpha, picture_size
 
 PortraitFace = Literal["largest"] | int
-"""The face that moves: the largest, or the n-th from the left, from 0."""
+"""The face to animate: the largest, or the n-th from the left, counted from 0."""
 
 _PROFILE_DEGREES = 50.0
 _MOST_FACES = 16
 _WEAKEST = 0.05
-"""Minimum confidence of the detector's best guess, which is only shown, not used."""
+"""Minimum confidence of the detector's best guess, which is only shown."""
 _OTHERS_VIEW = 2.5
-"""Minimum side of the squares in which further faces are looked for around a found face, in sizes of that face."""
+"""Minimum side of the squares in which to look for more faces around a face, in sizes of that face."""
 _LOOKED_AT_AGAIN, _SAME_PLACE, _LOOKS_AGAIN = 2.0, 0.05, 4
-"""Side of the square in which a face is detected again, in its sizes; the maximum motion of its points, in its sizes,
-at which this ends; and the maximum number of repeats. In 18 portraits points moved by 0.001 to 0.014, in two with wrong
-points by 0.11 and 0.31."""
+"""Side of the square in which a face is detected again, in sizes of the face; the motion of its points below
+which this ends, in the same unit; and the maximum number of repeats. Points moved by 0.001 to 0.014 in 18
+portraits, by 0.11 and 0.31 in two with wrong points."""
 _MAX_PIXELS = 1 << 28
-"""Limit of pixels: more than the 200 million of the largest phone cameras; FFmpeg cannot tell the size of larger
-pictures."""
+"""Maximum number of pixels: above the 200 million of the largest phone cameras; FFmpeg cannot read the size
+of larger pictures."""
 _HEIC = frozenset(
     b"ftyp" + brand for brand in (b"heic", b"heif", b"heim", b"heis", b"heix", b"mif1", b"mif2")
 )
-"""How a file of a phone's photo begins (ISO/IEC 23008-12)."""
+"""First bytes of a phone's photo file (ISO/IEC 23008-12)."""
 _MAX_FILE_BYTES = 1 << 30
 _ROWS_BLENDED = 256
-"""At a time: one portrait of 200 million pixels in floating point takes 3 GB."""
+"""Process one block at a time: a portrait of 200 million pixels in floating point takes 3 GB."""
 _PROFILE_BYTES = 1 << 20
-"""Beginning of a file in which its ICC profile lies."""
+"""Size of the beginning of a file that contains its ICC profile."""
 _SMALL_PIXELS = 96
-"""Sides below which a face, even one that fills the picture, is too small or nearly so."""
+"""Sides below which even a face that fills the picture is too small, or nearly so."""
 _TRANSPARENT = 255.0
 """Value behind transparent pixels: white, as in picture viewers."""
 
@@ -62,7 +62,7 @@ class Portrait:
     notes: tuple[str, ...] = ()
     """Notes for the user, one line each."""
     curves: Mapping[str, Curve] | None = None
-    """How its expressions read, where that was kept with its landmarks."""
+    """Its measured response to expressions, if stored with its landmarks."""
 
 
 def load_portrait(
@@ -74,20 +74,20 @@ def load_portrait(
     guess: Path | None = None,
     finds_anew: bool = False,
 ) -> Portrait:
-    """Read a portrait and find its face, or take what ``PICTURE.landmarks`` keeps of it.
+    """Read a portrait and find its face, or read the face from ``PICTURE.landmarks``.
 
     Args:
         picture: A picture file, or uint8 [H, W, 3], upright R'G'B', which is copied.
-        model: Gives the file ``face_landmarker.task``; not asked for where the landmarks were kept.
-        face: Which face, when there are several.
-        max_side: A longer side is shrunk to this, pixels.
-        guess: Where to write a picture of the detector's best guess (PNG) when no face is found; None writes none.
-        finds_anew: Find the face, whatever was kept of it.
+        model: Returns the file ``face_landmarker.task``; not called if the landmarks were stored.
+        face: Which face to use, if there are several.
+        max_side: Maximum side in pixels; larger pictures are shrunk.
+        guess: PNG file for the detector's best guess if no face is found; None writes none.
+        finds_anew: Find the face again even if it was stored.
 
     Raises:
-        InputError: The file cannot be read, holds no face, not the one that was asked for, or a very small one.
-        UsageError: The array is no picture.
-        ModelError: The network that finds faces cannot be had.
+        InputError: The file cannot be read, or the face is missing, not among those found, or too small.
+        UsageError: The array is not a picture.
+        ModelError: The network that finds faces is unavailable.
         MissingDependencyError: MediaPipe is not installed.
     """
     saved = None
@@ -96,7 +96,7 @@ def load_portrait(
         rgb, notes = read_picture(picture, max_side=max_side)
         saved = None if finds_anew else read_landmarks(picture, chosen=face)
         if saved is not None and saved.face.picture_size[0] < rgb.shape[1]:
-            saved = None  # it was found in the picture shrunk further, less exactly
+            saved = None  # it was found less exactly, in a smaller version of the picture
     else:
         name = "the portrait"
         rgb, notes = _shrunk(require_rgb(picture, what=name).copy(), max_side)
@@ -126,7 +126,7 @@ def load_portrait(
 
 
 def _resized(face: TrackedFace, size: tuple[int, int]) -> TrackedFace:
-    """A face in its picture shrunk to another size."""
+    """Scale a face to its picture's new size."""
     scale = size[0] / face.picture_size[0]
     return replace(face, landmarks=_moved(face.landmarks, scale, np.zeros(3, np.float32)), picture_size=size)
 
@@ -138,7 +138,7 @@ def read_picture(path: Path, *, max_side: int) -> tuple[RgbPicture, list[str]]:
         uint8 [H, W, 3], and notes for the user.
 
     Raises:
-        InputError: The file cannot be read, or is no picture that OpenCV decodes.
+        InputError: The file cannot be read, or OpenCV cannot decode it.
     """
     try:
         if path.exists() and not path.is_file():
@@ -154,9 +154,9 @@ def read_picture(path: Path, *, max_side: int) -> tuple[RgbPicture, list[str]]:
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
     logging = cv2.utils.logging
-    before = logging.setLogLevel(logging.LOG_LEVEL_SILENT)  # what it would print is said below in one line
+    before = logging.setLogLevel(logging.LOG_LEVEL_SILENT)  # the error below replaces its output
     try:
-        # IMREAD_COLOR turns by EXIF and converts CMYK, grey and 16 bits; only IMREAD_UNCHANGED keeps alpha.
+        # IMREAD_COLOR rotates by EXIF and converts CMYK, grey and 16 bits; only IMREAD_UNCHANGED keeps alpha.
         bgr = cv2.imdecode(data, cv2.IMREAD_COLOR) if len(data) else None
         raw = cv2.imdecode(data, cv2.IMREAD_UNCHANGED) if bgr is not None else None
     except cv2.error as error:
@@ -173,7 +173,7 @@ def read_picture(path: Path, *, max_side: int) -> tuple[RgbPicture, list[str]]:
     if raw is not None and raw.ndim == 3 and raw.shape[2] == 4 and raw.shape[:2] == bgr.shape[:2]:
         peak = {"uint8": 255.0, "uint16": 65535.0}.get(raw.dtype.name, 1.0)
         if raw[..., 3].min() < peak:
-            # libtiff, by which OpenCV makes 8 bits of a TIFF, multiplies colours by what is said to be alpha.
+            # OpenCV converts TIFF to 8 bits by libtiff, which multiplies colours by the alpha channel.
             _show_on_white(bgr, raw[..., 3:], peak, is_premultiplied=is_tiff_with_alpha(data))
             notes.append("transparent parts of the portrait are shown on white")
     bgr, more = _shrunk(bgr, max_side)
@@ -183,7 +183,7 @@ def read_picture(path: Path, *, max_side: int) -> tuple[RgbPicture, list[str]]:
 
 
 def _show_as_srgb(rgb: RgbPicture, primaries: int) -> None:
-    """Turn colours of a wider gamut (H.273 ColourPrimaries) into sRGB's, in place: phones photograph in P3."""
+    """Convert a wider gamut (H.273 ColourPrimaries) to sRGB, in place: phones take photos in P3."""
     convert = look_alike(replace(RGB_COLOR, primaries=primaries), RGB_COLOR)
     if convert is None:
         return
@@ -194,10 +194,10 @@ def _show_as_srgb(rgb: RgbPicture, primaries: int) -> None:
 
 
 def require_rgb(picture: object, *, what: str) -> RgbPicture:
-    """Check that an array is a picture: uint8 [H, W, 3]; a C-contiguous view or copy of it.
+    """Check that an array is a picture, uint8 [H, W, 3], and return a C-contiguous view or copy.
 
     Raises:
-        UsageError: It is another array, or none, such as what a camera gives that has no frame.
+        UsageError: It is another kind of array, or not an array, such as None from a camera without a frame.
     """
     if not isinstance(picture, np.ndarray):
         found = type(picture).__name__
@@ -209,7 +209,7 @@ def require_rgb(picture: object, *, what: str) -> RgbPicture:
 
 
 def _shrunk(picture: npt.NDArray[Any], max_side: int) -> tuple[npt.NDArray[Any], list[str]]:
-    """A picture whose longest side is no longer than that, and a note where it had to be shrunk."""
+    """Shrink a picture to a maximum side, with a note if that was necessary."""
     height, width = picture.shape[:2]
     if max(height, width) <= max_side:
         return picture, []
@@ -236,7 +236,7 @@ def _show_on_white(
     Args:
         bgr: uint8 [H, W, 3].
         alpha: [H, W, 1], 0..``peak``.
-        peak: Opaque.
+        peak: The value of opaque alpha.
         is_premultiplied: ``bgr`` is multiplied by alpha already.
     """
     for first in range(0, len(bgr), _ROWS_BLENDED):
@@ -247,7 +247,7 @@ def _show_on_white(
 
 
 def with_even_sides(portrait: Portrait) -> Portrait:
-    """Without a last odd row and column: players and encoders want 4:2:0, which has none."""
+    """Remove a last odd row and column: players and encoders need 4:2:0, whose sides are even."""
     height, width = portrait.rgb.shape[:2]
     if height % 2 == 0 and width % 2 == 0:
         return portrait
@@ -256,16 +256,16 @@ def with_even_sides(portrait: Portrait) -> Portrait:
 
 
 def _find(rgb: RgbPicture, model: Path, *, confidence: float) -> list[TrackedFace]:
-    """The faces of a picture, largest first, looked for in several cuts of it.
+    """Find the faces of a picture, largest first, in several crops of it.
 
-    The detector sees 128x128 pixels and faces that fill a tenth to most of its view: a small face is found in a part
-    of the picture, and one that fills it with a border around.
+    The detector reads 128x128 pixels and finds faces that fill a tenth to most of them. So it finds a small
+    face in a crop, and one that fills the picture with a border added.
     """
     found: list[TrackedFace] = []
     with FaceTracker(model, mode="image", max_faces=_MOST_FACES, min_confidence=confidence) as tracker:
         height, width = rgb.shape[:2]
         for cut in _cuts(width, height):
-            # A portrait's face fills a third of it; beside a smaller one there may be others, too small to see.
+            # A portrait's face fills a third of it; beside a smaller face, others may be too small to detect.
             if found and cut[0][2] < _OTHERS_VIEW * found[0].size_pixels:
                 break
             faces = [
@@ -273,7 +273,7 @@ def _find(rgb: RgbPicture, model: Path, *, confidence: float) -> list[TrackedFac
                 for left, top, side in cut
                 for face in _find_in(tracker, rgb, left=left, top=top, side=side)
             ]
-            # The larger view of a face seen in both is right: a finer one may cut it off.
+            # If two crops show a face, use the larger crop: the smaller one may cut it off.
             found = _distinct([*found, *sorted(faces, key=lambda face: -face.size_pixels)])
             found.sort(key=lambda face: -face.size_pixels)
         if confidence > _WEAKEST:
@@ -283,9 +283,9 @@ def _find(rgb: RgbPicture, model: Path, *, confidence: float) -> list[TrackedFac
 
 
 def _settled(tracker: FaceTracker, rgb: RgbPicture, face: TrackedFace) -> TrackedFace | None:
-    """A face as it is found where it was found; None of what is none.
+    """Detect a face again around where it was found, until it stays; None if it is not a face.
 
-    In a picture of several people MediaPipe laid a mouth on a throat, and in a profile a face around an ear.
+    MediaPipe put a mouth on a throat in a picture of several people, and a face around an ear in a profile.
     """
     for _ in range(_LOOKS_AGAIN):
         left, top, right, bottom = face.box
@@ -307,7 +307,7 @@ def _settled(tracker: FaceTracker, rgb: RgbPicture, face: TrackedFace) -> Tracke
 
 
 def _cuts(width: int, height: int) -> list[list[tuple[int, int, int]]]:
-    """Squares (left, top, side) to look into, in turn; they may reach beyond the picture."""
+    """List the squares (left, top, side) to search, in order; they may extend beyond the picture."""
     longest, shortest = max(width, height), min(width, height)
     whole = [((width - longest) // 2, (height - longest) // 2, longest)]
     wide = round(1.6 * longest)
@@ -326,7 +326,7 @@ def _cuts(width: int, height: int) -> list[list[tuple[int, int, int]]]:
 
 
 def _find_in(tracker: FaceTracker, rgb: RgbPicture, *, left: int, top: int, side: int) -> list[TrackedFace]:
-    """Faces in a square of the picture, in the picture's own pixels."""
+    """Find the faces in a square of the picture, in the picture's pixels."""
     height, width = rgb.shape[:2]
     x0, y0, x1, y1 = max(left, 0), max(top, 0), min(left + side, width), min(top + side, height)
     if x1 - x0 < 2 or y1 - y0 < 2:
@@ -342,7 +342,7 @@ def _find_in(tracker: FaceTracker, rgb: RgbPicture, *, left: int, top: int, side
             cv2.BORDER_CONSTANT,
             value=(127, 127, 127),
         )
-    # MediaPipe's landmarks are refined on 256 pixels of face: more than this brings nothing but time.
+    # MediaPipe refines landmarks on 256 pixels of face: a larger square only takes longer.
     scale = min(1.0, 1920 / side)
     if scale < 1:
         part = cv2.resize(part, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
@@ -360,7 +360,7 @@ def _moved(landmarks: FloatArray, scale: float, shift: npt.NDArray[np.float32]) 
 
 
 def _distinct(faces: list[TrackedFace]) -> list[TrackedFace]:
-    """Each person once, as seen first, though overlapping cuts showed them several times."""
+    """Keep each person's first face: overlapping crops show a person several times."""
     kept: list[TrackedFace] = []
     for face in faces:
         centre = face.landmarks[:, :2].mean(axis=0)

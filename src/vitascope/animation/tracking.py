@@ -38,15 +38,15 @@ FaceModel = Callable[[], Path]
 recorded motion it is not needed. Raises the errors of ``fetch_face_model``."""
 
 Follow = Literal["largest"] | int
-"""The face to follow: the largest when one has to be chosen, or the n-th from the left of the picture, from 0."""
+"""The face to follow: the largest when one has to be chosen, or the n-th from the left, counted from 0."""
 
 _SAME_FACE_DISTANCE = 0.75
 """Maximum distance between the centres of one face in consecutive pictures, in sizes of the face."""
 _CUT_PICTURE, _CUT_SUDDEN, _CUT_FACE = 0.08, 4.0, 0.02
-"""Minimum changes at a cut: of the picture, as a mean share of full scale; relative to the changes of the pictures
-before; and of the landmarks, in sizes of the face. Light that is switched on meets only the first two, a panning camera
-only the first and last, a nod the last. Between two videos with the same framing, picture and landmarks changed by 0.17
-and 0.033."""
+"""Minimum changes at a cut: of the picture, as a mean share of full scale; of the picture relative to the
+changes before; and of the landmarks, in sizes of the face. Switching on a light reaches only the first two, a
+panning camera only the first and last, a nod only the last. Between two videos with the same framing, picture
+and landmarks changed by 0.17 and 0.033."""
 _THUMBNAIL = 48
 _MOST_SEEN = 8
 """Maximum number of faces among which the largest is chosen."""
@@ -56,7 +56,7 @@ def driver_picture(frame: Frame, *, rotation_degrees: Rotation = 0, max_side: in
     """Convert a driver's frame to an upright picture, shrunk for a tracker.
 
     Args:
-        frame: In the CPU's memory.
+        frame: The frame, in the CPU's memory.
         rotation_degrees: Clockwise turn that makes it upright.
         max_side: Longest side of the result, pixels; smaller frames keep their size.
 
@@ -114,7 +114,7 @@ def require_mediapipe() -> Any:
 
 
 def _import_mediapipe() -> None:
-    with suppress(ImportError):  # raised again on use
+    with suppress(ImportError):  # raised when it is used
         importlib.import_module("mediapipe")
 
 
@@ -123,7 +123,7 @@ class FaceTracker(Closing):
 
     Args:
         model: The file ``face_landmarker.task``.
-        mode: ``video`` for consecutive pictures, ``image`` for unrelated ones.
+        mode: ``video`` for consecutive frames, ``image`` for unrelated pictures.
         max_faces: Maximum faces to find in a picture.
         follow: Which of them ``track`` follows.
         refine: Also run the blendshape network; without it all weights are 0.
@@ -155,7 +155,7 @@ class FaceTracker(Closing):
         self._track = 0
         self._mouth = MouthWatch()
         self.most_faces = 0
-        """Largest number of faces among which one had to be chosen."""
+        """Largest number of faces from which one had to be chosen."""
         self._thumbnail: RgbPicture | None = None
         self._usual_change = 0.0
         self._max_faces = max_faces
@@ -175,7 +175,7 @@ class FaceTracker(Closing):
                         output_facial_transformation_matrixes=True,
                     )
                 )
-                # Networks open on first use, and print messages that are of no use to the user.
+                # Networks open on first use, and print messages that do not help the user.
                 self.find(np.zeros((64, 64, 3), np.uint8))
         except (RuntimeError, ValueError, OSError) as error:
             raise ModelError(f"{model}: not a Face Landmarker that MediaPipe can load ({error})") from error
@@ -200,7 +200,7 @@ class FaceTracker(Closing):
 
         Args:
             rgb: uint8 [H, W, 3], upright.
-            pts_seconds: Its time; must increase from picture to picture in ``video`` mode.
+            pts_seconds: The picture's time; must increase from call to call in ``video`` mode.
 
         Raises:
             EngineError: MediaPipe failed.
@@ -220,8 +220,8 @@ class FaceTracker(Closing):
     def track(self, rgb: RgbPicture, *, pts_seconds: float) -> TrackedFace | None:
         """Find the followed face in the next picture; None while it is not visible.
 
-        After a cut, every face is a new one. Asked for one face, MediaPipe returns the one that it is surest of; so
-        when one has to be chosen, the largest is searched for, and the others are hidden from MediaPipe in that
+        After a cut, every face is new. MediaPipe, asked for one face, returns the one it is surest of; so
+        when one has to be chosen, this looks for the largest and hides the others from MediaPipe in that
         picture.
 
         Args:
@@ -275,7 +275,7 @@ class FaceTracker(Closing):
             hidden[top:bottom, left:right] = 0
         left, top, right, bottom = (max(round(edge), 0) for edge in faces[0].box)
         hidden[top:bottom, left:right] = rgb[top:bottom, left:right]
-        self.find(np.zeros_like(rgb), pts_seconds=found.pts_seconds)  # makes it forget the face it followed
+        self.find(np.zeros_like(rgb), pts_seconds=found.pts_seconds)  # makes MediaPipe forget the face
         again = self.find(hidden, pts_seconds=found.pts_seconds)
         if not again or _distance(again[0], faces[0]) > _SAME_FACE_DISTANCE * faces[0].size_pixels:
             return found
@@ -283,7 +283,7 @@ class FaceTracker(Closing):
         return self._followed
 
     def choose(self, faces: list[TrackedFace]) -> TrackedFace | None:
-        """Choose the followed one of a picture's faces; stays with the same person while they are visible."""
+        """Choose which of a picture's faces to follow: the same person while they are visible."""
         if not faces:
             self._followed = None
             return None
@@ -338,7 +338,7 @@ def _blendshapes(result: Any, index: int) -> FloatArray:
 
 
 def _moved(face: TrackedFace, before: TrackedFace) -> float:
-    """Distance by which landmarks moved, in sizes of the face."""
+    """Measure how far landmarks moved, in sizes of the face."""
     apart = np.linalg.norm(face.landmarks[:, :2] - before.landmarks[:, :2], axis=1).mean()
     return float(apart) / max(before.size_pixels, 1.0)
 

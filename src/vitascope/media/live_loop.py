@@ -32,7 +32,7 @@ from vitascope.media.sinks.outlet import OutletReport, SinkOutlet
 from vitascope.media.sinks.sink import LivePicture
 
 _WARM_UP_SECONDS = 10.0
-"""Time for everything to settle after opening; pictures may take 20 seconds each (LivePortrait on a CPU)."""
+"""Time to settle after opening; pictures may take 20 seconds each (LivePortrait on a CPU)."""
 
 
 class LiveFigures:
@@ -482,7 +482,7 @@ class LiveLoop(ABC, Generic[Picture]):
             return None
         return self._sampler.summary()
 
-    # --- the first stage and the last, each on a thread of its own ------------------------------------------
+    # --- the first stage and the last, each on its own thread -----------------------------------------------
 
     def _captured(self) -> Iterator[Any]:
         last: Picture | None = None

@@ -64,7 +64,7 @@ _READY_EVENTS = 64  # usually more than the frames of one video in flight
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How one source pixel format is read."""
+    """How to read one source pixel format."""
 
     format: YuvFormat
     """The layout of the result."""
@@ -124,7 +124,7 @@ def layout_of(source_format: str) -> Layout:
 
 
 def pixel_format_name(picture: av.VideoFrame) -> str:
-    """FFmpeg's name of a picture's sample layout, wherever it is stored: ``nv12`` for a CUDA picture in NV12."""
+    """FFmpeg's name of a picture's sample layout, in any memory: ``nv12`` for a CUDA picture in NV12."""
     return picture.format.name if picture.sw_format is None else picture.sw_format.name
 
 

@@ -43,13 +43,13 @@ class Outcome:
 
     @property
     def status(self) -> Literal["done", "skipped", "failed"]:
-        """The result in one word."""
+        """Return the result in one word."""
         if self.error is not None:
             return "failed"
         return "skipped" if self.report is None else "done"
 
     def to_dict(self) -> dict[str, Any]:
-        """The result for JSON: ``input``, ``status``, and the report's values or the ``error`` in one line."""
+        """Values for JSON: ``input``, ``status``, and the report's values or the one-line ``error``."""
         if self.error is not None:
             return failure_to_dict(self.planned.video, self.error)
         fields = {} if self.report is None else self.report.to_dict()
@@ -59,7 +59,7 @@ class Outcome:
 
 
 def failure_to_dict(video: str | PathLike[str], error: VitascopeError) -> dict[str, Any]:
-    """The result for JSON of a video that failed, possibly before it was planned."""
+    """Return plain values for JSON of a video that failed, possibly before it was planned."""
     return {"input": str(video), "status": "failed", "error": one_line(error)}
 
 
@@ -97,7 +97,7 @@ def refuse_closed_outputs(planned: Sequence[PlannedVideo]) -> None:
     """Refuse a run if none of its outputs can be created.
 
     Raises:
-        OutputError: None can be, usually because the folder is not writable.
+        OutputError: None can be created, usually because the folder is not writable.
     """
     refusals = []
     for path in (path for plan in planned for _, path in plan.outputs):
@@ -182,8 +182,8 @@ def segment_all(
     Args:
         segmenter: The open segmenter.
         planned: Inputs and outputs.
-        resume: Skip videos whose outputs all exist and cover the requested part, and continue with stretches that
-            earlier runs left of the others.
+        resume: Skip videos whose outputs all exist and cover the requested part; continue the others from the
+            stretches that earlier runs left.
         on_start: Called when a video's files are open.
         on_queue: Called with the queue before it starts, if several processes share several videos.
 

@@ -32,14 +32,14 @@ _MEMORY_OF_LOOKS_BACK = 2
 """Multiple of that memory if each shot is also looked at backwards. Its windows take up to 8 GB at 4096x2048, where 8
 and 12 GB suffice beside one decoder, and 10 GB did not beside three; one decoder is as fast as the network then."""
 _LEAST_BYTES, _LEAST_FRAMES, _FRAMES_OF_A_SESSION, _BATCHES_IN_FLIGHT = 1_200_000_000, 48, 52, 3
-"""Minimum GPU memory of a run: bytes for CUDA, kernels and the network; frames in the decoder and in the pipeline;
-frames of each further decoder; and batches that wait or are being drawn. Lower than what
-``benchmarks/results/vram_limit_cuda.json`` measured with a limit, so that no GPU is refused on which a run would
+"""Minimum GPU memory of a run: bytes for CUDA, kernels and the network; frames in the decoder and the
+pipeline; frames in each further decoder; and batches that wait or are being drawn. Lower than measured with a
+limit (``benchmarks/results/vram_limit_cuda.json``), so that no GPU is refused on which a run would
 succeed."""
 
 
 def open_streams(device: Device, settings: Settings) -> JobStreams | None:
-    """The streams of a run on a GPU; None on a CPU."""
+    """Create the streams of a run on a GPU; None on a CPU."""
     if device.kind == "cpu":
         return None
     from vitascope.gpu.streams import JobStreams  # imported here: needs a GPU
@@ -59,7 +59,7 @@ def can_stay_on_gpu(fmt: YuvFormat) -> bool:
 
 
 def queue_limits(settings: Settings) -> QueueLimits:
-    """The limits of the queues between stages."""
+    """Return the limits of the queues between stages."""
     processing = settings.processing
     items = processing.max_queue_size
     if settings.performance.mode == "latency":
@@ -70,9 +70,9 @@ def queue_limits(settings: Settings) -> QueueLimits:
 def frames_per_call(
     loaded: LoadedSettings, info: VideoInfo, *, streams: JobStreams | None, picture_bytes: int = 0
 ) -> int:
-    """Consecutive frames per call: the requested number; else the profile's, and on a GPU as many as fill it.
+    """Consecutive frames per call: the requested number; else the profile's, or on a GPU enough to fill it.
 
-    In latency mode one; in throughput mode at least 8, unless a number was requested.
+    One in latency mode; at least 8 in throughput mode, unless a number was requested.
 
     Args:
         loaded: The run's settings.
@@ -96,7 +96,7 @@ def frames_per_call(
 def decoder_sessions(
     settings: Settings, video: Path, *, streams: JobStreams | None, gpu_processes: int = 1
 ) -> int:
-    """Hardware decoders that share a video; 1 on a CPU.
+    """Count the hardware decoders that share a video; 1 on a CPU.
 
     Args:
         settings: This process's settings.
@@ -118,7 +118,7 @@ def decoder_sessions(
             if settings.inference.may_look_back:
                 memory *= _MEMORY_OF_LOOKS_BACK
             own_bytes = streams.allowed_bytes()
-            if settings.gpu.memory_fraction is None:  # otherwise it is this process's alone
+            if settings.gpu.memory_fraction is None:  # otherwise the GPU is this process's alone
                 own_bytes //= gpu_processes
             own_count = ceil(count / gpu_processes)
             return own_count if own_bytes * count >= memory * own_count else 1
@@ -147,7 +147,7 @@ def session_buffer_bytes(
 def gpu_bytes_needed(
     loaded: LoadedSettings, size: tuple[int, int] | None = None, *, sample_bytes: int = 1
 ) -> int:
-    """The minimum GPU memory for a run; batches and decoders are fitted to the rest.
+    """Compute the minimum GPU memory for a run; batches and decoders are fitted to the rest.
 
     Args:
         loaded: Settings of the run; requested numbers of decoders and frames are respected.
@@ -167,12 +167,12 @@ def gpu_bytes_needed(
 def gpu_room_bytes(
     settings: Settings, total_bytes: int, *, free_bytes: int | None = None, processes: int = 1
 ) -> int:
-    """GPU memory that a process may use.
+    """Compute the GPU memory that a process may use.
 
     Args:
         settings: The process's settings.
         total_bytes: Memory of the GPU.
-        free_bytes: Memory that is free, now or before the run; by default all.
+        free_bytes: Free memory, now or before the run; all by default.
         processes: Number of processes that share the GPU.
     """
     used = 0 if free_bytes is None else max(total_bytes - free_bytes, 0)
@@ -193,14 +193,14 @@ class Parallelism:
     prepare_threads: int = 1
     """Threads that prepare the network's input on the CPU."""
     prepare_streams: int = 1
-    """CUDA streams that prepare it on a GPU, used in turn, one batch each."""
+    """CUDA streams that prepare the input on a GPU, used in turn, one batch each."""
     batches_ahead: int = 2
     """Maximum batches per thread or stream that wait for the network."""
     draw_threads: int = 1
     """Threads that refine and draw on the CPU; one if frames must stay in order."""
 
     def prepared_limits(self, limits: QueueLimits, *, frames: int) -> QueueLimits:
-        """Limits of the queue in front of the network on the CPU, which holds frames.
+        """Return the limits of the queue in front of the network on the CPU, which holds frames.
 
         Args:
             limits: Limits of every queue.
@@ -210,12 +210,12 @@ class Parallelism:
         return replace(limits, items=items)
 
     def prepared_batch_limits(self, limits: QueueLimits) -> QueueLimits:
-        """Limits of the queue in front of the network on a GPU, which holds batches."""
+        """Return the limits of the queue in front of the network on a GPU, which holds batches."""
         return replace(limits, items=min(limits.items, self.prepare_streams * self.batches_ahead))
 
 
 def parallelism_of(settings: Settings, *, network_samples: int = 1) -> Parallelism:
-    """The parallelism requested by the settings.
+    """Return the parallelism requested by the settings.
 
     Args:
         settings: The run's settings.
@@ -235,7 +235,7 @@ def parallelism_of(settings: Settings, *, network_samples: int = 1) -> Paralleli
 
 
 def notes_on_parallelism(loaded: LoadedSettings, *, stays_on_gpu: bool, is_shared: bool) -> list[str]:
-    """Notes on settings of threads, streams and processes that had no effect, one line each.
+    """Make notes on settings of threads, streams and processes that had no effect, one line each.
 
     Args:
         loaded: Settings and their origins.
@@ -262,12 +262,12 @@ def notes_on_parallelism(loaded: LoadedSettings, *, stays_on_gpu: bool, is_share
 def suited_to_device(loaded: LoadedSettings, store: ModelStore) -> LoadedSettings:
     """Switch the profile ``fast`` to rvm on a GPU, if rvm was fetched: the profile's own network runs on the CPU.
 
-    A network or threshold that the user chose stays. A cluster counts as GPUs only if a GPU was requested: all its
-    machines use the same network, and this machine's devices say nothing about theirs.
+    Keeps a network or threshold that the user chose. A cluster counts as GPUs only if a GPU was requested:
+    all its machines use the same network, and this machine's devices do not tell what theirs are.
 
     Args:
         loaded: Settings of a run; returned unchanged without a GPU, and for other profiles.
-        store: The store of networks. Nothing is downloaded: ``fast`` works offline.
+        store: The store of networks. Downloads nothing: ``fast`` works offline.
 
     Raises:
         DeviceError: A requested GPU is missing.

@@ -42,7 +42,7 @@ class Estimate:
     """Size of all outputs."""
 
     def in_words(self) -> str:
-        """``0:01:30 and 12 MB``."""
+        """Return the estimate in words, such as ``0:01:30 and 12 MB``."""
         return f"{timedelta(seconds=round(self.wall_seconds))} and {size_in_words(self.nbytes)}"
 
 
@@ -66,7 +66,7 @@ class Explanation:
     """A note on a video that is already done."""
 
     def lines(self) -> list[str]:
-        """The explanation as lines of text."""
+        """Return the explanation as lines of text."""
         info = self.info
         seconds = "unknown length" if info.duration_seconds is None else f"{info.duration_seconds:.1f} s"
         if self.stretch_seconds is not None and self.stretch_seconds != info.duration_seconds:
@@ -98,7 +98,7 @@ class Explanation:
         return lines
 
     def to_dict(self) -> dict[str, Any]:
-        """The explanation as plain values for JSON."""
+        """Return the explanation as plain values for JSON."""
         return {
             "input": str(self.info.path),
             "status": "skipped" if self.skipped else "planned",
@@ -133,7 +133,7 @@ class Refusal:
     error: VitascopeError
 
     def to_dict(self) -> dict[str, Any]:
-        """The error as plain values for JSON."""
+        """Return the error as plain values for JSON."""
         return {"input": str(self.planned.video), "status": "failed", "error": one_line(self.error)}
 
 
@@ -177,7 +177,7 @@ def explain_all(
 
 
 def total_in_words(explained: Sequence[Explanation | Refusal]) -> str:
-    """Time and size of a whole run, as one line."""
+    """Describe time and size of a whole run in one line."""
     wanted = [item for item in explained if isinstance(item, Explanation) and not item.skipped]
     videos = [item for item in wanted if item.info.container != "images"]
     estimates = [item.estimate for item in wanted if item.estimate is not None]
@@ -218,8 +218,8 @@ def _explain(planned: PlannedVideo, settings: Settings, *, model: str, resume: b
         refuse_unwritable(path)
     vr = vr_of(info, settings.video)
     if vr.layout is not StereoLayout.MONO or vr.projection is not Projection.FLAT:
-        # Boxes, name or flags are enough for a run to start; the frames may contradict them, and here there is time
-        # to look.
+        # A run starts with boxes, name or flags alone; frames may contradict them, and here there is time to
+        # check.
         vr = vr_of(info, settings.video, always_looks=True)
     refuse_packed_input(info, vr)
     if any(kind == "packed-alpha" for kind, _ in planned.outputs):
@@ -259,7 +259,7 @@ def _explain(planned: PlannedVideo, settings: Settings, *, model: str, resume: b
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """Time and size of a trial on the first frames of a video."""
+    """Time and size measured in a trial on the first frames of a video."""
 
     seconds: float
     """Length of the part."""
@@ -277,7 +277,7 @@ def _estimate(explained: Explanation, trial: _Trial | None) -> Estimate | None:
 
 
 def _what_sets_the_pace(explained: Explanation) -> str:
-    """A key that is equal for videos that take the same time and bytes per second."""
+    """Return a key that is equal for videos that take the same time and bytes per second."""
     info = explained.info
     outputs = [(kind, path.suffix) for kind, path in explained.planned.outputs]
     kind = (info.container == "images", info.codec, info.source_format, info.duration_seconds is None)
@@ -299,7 +299,7 @@ def _tried(explained: Explanation, loaded: LoadedSettings, store: ModelStore | N
         ]
         try:
             report = segmenter.write(explained.planned.video, outputs)
-        except KeyboardInterrupt as error:  # its message names files that go with the folder
+        except KeyboardInterrupt as error:  # its message would name files that are deleted with the folder
             raise KeyboardInterrupt from error
     written = sum(output.size_bytes for output in report.outputs)
     return _Trial(length, report.frame_count, report.pipeline.wall_seconds, written)

@@ -27,7 +27,7 @@ class FilmJob(ABC):
 
     Args:
         matting: The matting of this video.
-        renderer: Draws the outputs; has none if a run only wants alpha.
+        renderer: Draws the outputs; has no outputs if a run only needs alpha.
         limits: Limits of the queues between stages.
         parallelism: Threads and streams before and after the network.
         notes: Notes for the user, one line each; the job appends to it.
@@ -51,7 +51,7 @@ class FilmJob(ABC):
 
     @property
     def network_input(self) -> NetworkInput:
-        """Size and type of the network's input."""
+        """Return the size and type of the network's input."""
         return self.matting.network_input
 
     @property
@@ -82,7 +82,7 @@ class FilmJob(ABC):
         draws: Callable[[Frame], bool] = every_frame,
         on_device: bool = False,
     ) -> list[Stage]:
-        """The stages between decoder and encoder; they take frames and return ``Rendered`` in host memory.
+        """Make the stages between decoder and encoder, from frames to ``Rendered`` in host memory.
 
         Args:
             wants_alpha: Called with a frame's index; True to return alpha and the frame, too.
@@ -175,7 +175,8 @@ class CpuJob(FilmJob):
             ),
         ]
         if self._limits.overflow == "drop_oldest":
-            # Live, input prepared ahead would mostly be dropped, and would take time from the network.
+            # In a live run, input prepared ahead would mostly be dropped, and would take time from the
+            # network.
             matted = [
                 Map(
                     "infer",
@@ -221,16 +222,16 @@ class _Inferring:
         self._rest = rest
 
     def accumulate(self, batch: Batch, /) -> Iterable[Matted]:
-        """Take one frame; returns mattes when a call was full."""
+        """Add one frame; return mattes when a call is full."""
         return _handed_on([*self._batched.accumulate(batch)])
 
     def flush(self) -> Iterable[Matted]:
-        """The mattes of all remaining frames."""
+        """Return the mattes of all remaining frames."""
         return _handed_on([*self._batched.flush(), *self._rest()])
 
 
 def _handed_on(matted: list[Matted]) -> Iterator[Matted]:
-    """Yield all in order without keeping references: once drawn, a frame holds colours beside its matte."""
+    """Yield all in order and drop the references: once drawn, a frame also holds colours beside its matte."""
     matted.reverse()
     while matted:
         yield matted.pop()

@@ -111,7 +111,7 @@ class Started(NamedTuple):
     expected_frame_count: int | None
     """None if the input does not say."""
     doubts: tuple[str, ...] = ()
-    """Doubts about the input that the user should check early, one line each."""
+    """Warnings about the input that the user should check early, one line each."""
     is_scan: bool = False
     """True for the search for people that precedes the run."""
 
@@ -180,7 +180,7 @@ class FilmRunner(Closing):
             EngineError: The engine cannot load it.
         """
         if self._salient is None:
-            from vitascope.models.finders import SalientObjects  # takes 0.15 s, and few videos need it
+            from vitascope.models.finders import SalientObjects  # takes 0.15 s; few videos need it
 
             threads = self.settings.processing.num_threads
             self._salient = SalientObjects(self.store.pull("isnet"), threads=threads)
@@ -223,11 +223,11 @@ class FilmRunner(Closing):
         )
 
     def frames_per_call(self, reader: VideoReader, picture_bytes: int = 0) -> int:
-        """Frames per call of the network, given the bytes of a frame that it sees."""
+        """Return the frames per call of the network, given the bytes of a frame that it sees."""
         return frames_per_call(self.loaded, reader.info, streams=self.streams, picture_bytes=picture_bytes)
 
     def encodings(self, reader: VideoReader, outputs: Sequence[tuple[OutputKind, Path]]) -> list[Encoding]:
-        """How each output is encoded.
+        """Choose the encoding of each output.
 
         Raises:
             OutputError: A container cannot hold an output.
@@ -244,7 +244,7 @@ class FilmRunner(Closing):
                 threads=threads,
                 alone=len(outputs) == 1,
                 hardware=hardware_for(self.settings.gpu, output_count=len(outputs)),
-                # A GPU delivers frames faster than one CPU encoder takes them.
+                # A GPU delivers frames faster than one CPU encoder accepts them.
                 parallel_encoders=1 if self.streams is None else "auto",
                 device_id=self.settings.gpu.device_id,
             )
@@ -339,7 +339,7 @@ class FilmRunner(Closing):
             profiled = beside_files(written, partial(profile.save, measured))
             if sheet is not None:
                 beside_files(written, sheet.save)
-        give_back_free_memory()  # otherwise the next video's memory is allocated among the freed blocks
+        give_back_free_memory()  # so that the next video is not allocated among the freed blocks
         return SegmentReport(
             input=planned.video,
             outputs=written,
@@ -442,7 +442,7 @@ class FilmRun:
                     closing(int8_network(runner.loaded, self.network, self.int8, store=runner.store))
                 )
             self._cache = None
-            if keeps_mattes and not settings.people.keep_held:  # that needs the frames
+            if keeps_mattes and not settings.people.keep_held:  # this needs the frames
                 self._cache = open_matte_cache(
                     reader.info.path,
                     settings=settings,
@@ -484,7 +484,7 @@ class FilmRun:
         self._stack.__exit__(kind, error, trace)
 
     def notes_on_kept(self) -> tuple[str, ...]:
-        """A note on kept people who were seen in few frames, once all frames are done."""
+        """Make a note on kept people who were seen in few frames, once all frames are done."""
         if self._keeping is None:
             return ()
         frames = self._keeping.seen.frames
@@ -501,7 +501,7 @@ class FilmRun:
         outputs: Sequence[tuple[OutputKind, Path]],
         encodings: Sequence[Encoding],
     ) -> OutputSet:
-        """The output files of a whole video; a context manager.
+        """Open the output files of a whole video; returns a context manager.
 
         Raises:
             OutputError: A file cannot be created.
@@ -527,7 +527,7 @@ class FilmRun:
         on_device: bool = False,
         observed: Callable[[Sequence[Stage]], Sequence[Stage]] = list,
     ) -> Pipeline:
-        """The pipeline of this run.
+        """Make the pipeline of this run.
 
         Args:
             frames: The decoded frames, iterated on the decoder's thread.
@@ -569,7 +569,7 @@ def open_job(
     limits: QueueLimits | None = None,
     around: Around | None = None,
 ) -> FilmJob:
-    """The job of one video: through the GPU if its frames can stay there, else through the CPU.
+    """Open the job of one video: on the GPU if its frames can stay there, else on the CPU.
 
     Args:
         stack: Closes what the job opens.

@@ -76,7 +76,7 @@ def is_finished(planned: PlannedVideo, settings: Settings) -> bool:
 
 
 def other_settings(planned: PlannedVideo, settings: Settings) -> str | None:
-    """A note on a finished video, if its outputs are known to be made with other settings.
+    """Make a note on a finished video, if its outputs are known to be made with other settings.
 
     Args:
         planned: A video for which ``is_finished`` is true.
@@ -118,7 +118,7 @@ def knows_settings(planned: PlannedVideo) -> bool:
 def settings_of_outputs(
     planned: PlannedVideo, settings: Settings, *, resumed: bool
 ) -> dict[OutputKind, dict[str, Any]]:
-    """A record of the settings of each output. Call before the run: files may be edited in the meantime.
+    """Record the settings of each output. Call this before the run: files may be edited in the meantime.
 
     Args:
         planned: The video, before its outputs are written.
@@ -135,13 +135,13 @@ def settings_of_outputs(
 
 
 def _unusual(settings: Settings) -> dict[str, Any]:
-    """Settings that affect outputs and differ from their defaults, by key."""
+    """Return the settings that affect outputs and differ from their defaults, by key."""
     usual = _flat(Settings())
     return {key: value for key, value in _flat(settings).items() if value != usual[key]}
 
 
 def _flat(settings: Settings) -> dict[str, Any]:
-    """Settings of outputs by dotted key, as JSON values."""
+    """Return the settings of outputs by dotted key, as JSON values."""
     flat: dict[str, Any] = {}
     sections = settings.model_dump(mode="json", include=set(_SECTIONS))
     left: list[tuple[str, Any]] = list(sections.items())
@@ -158,12 +158,12 @@ def _flat(settings: Settings) -> dict[str, Any]:
 
 
 def _told_apart(name: str, *, is_path: bool) -> str:
-    """Hash of a name and, for a path, of its content: a file's bytes, or the sizes and dates of a folder's images."""
+    """Hash a name and, for a path, a file's bytes or the sizes and dates of a folder's images."""
     mark = blake2b(os.fsencode(name), digest_size=20)
     # The value may be a colour, a missing file or a folder without images.
     with suppress(OSError, ValueError, InputError):
         pictures = find_images(Path(name)) if is_path else None
-        for picture in pictures or ():  # there may be thousands
+        for picture in pictures or ():  # a folder may hold thousands
             known = picture.stat()
             mark.update(os.fsencode(f"\0{picture.name}\0{known.st_size}\0{known.st_mtime_ns}"))
         # Reading a pipe would block.
@@ -174,7 +174,7 @@ def _told_apart(name: str, *, is_path: bool) -> str:
 
 @lru_cache(maxsize=8)
 def _digest_of(path: str, size: int, changed_ns: int) -> bytes:
-    """Hash of a file's content, cached while size and date stay the same: many outputs may share a background."""
+    """Hash a file's content, cached while size and date are unchanged: outputs may share a background."""
     del size, changed_ns
     with Path(path).open("rb") as file:
         return file_digest(file, partial(blake2b, digest_size=20)).digest()
@@ -235,13 +235,13 @@ def _stretch(wanted: VideoSettings) -> list[float | None]:
 
 
 def _remembered_stretch(video: Path, output: Path) -> list[float | None] | None:
-    """The requested start and end; None if unknown, or if input or output has changed."""
+    """Read the requested start and end; None if unknown, or if input or output has changed."""
     stretch = _remembered(video, output).get("stretch")
     return stretch if isinstance(stretch, list) and len(stretch) == 2 else None
 
 
 def _remembered(video: Path, output: Path) -> dict[str, Any]:
-    """The record of an output; empty if there is none, or if input or output has changed."""
+    """Read the record of an output; empty if there is none, or if input or output has changed."""
     try:
         known: dict[str, Any] = json.loads(_file_of(output).read_text())
         looks = _looks(video, output)
@@ -260,7 +260,7 @@ def _is_remembered(output: Path) -> bool:
 
 
 def _looks(video: Path, output: Path) -> dict[str, Any]:
-    """Sizes and dates of input and output, to see whether they have changed."""
+    """Return sizes and dates of input and output, to detect changes."""
     pictures = picture_folder(output)
     sources = find_images(video) or [video]
     return {
@@ -270,7 +270,7 @@ def _looks(video: Path, output: Path) -> dict[str, Any]:
 
 
 def _look(path: Path) -> list[int]:
-    """Size and date of a file; size 0 for a folder, whose date changes with each renamed file."""
+    """Return size and date of a file; size 0 for a folder, whose date changes with each renamed file."""
     known = path.stat()
     return [0 if path.is_dir() else known.st_size, known.st_mtime_ns]
 
@@ -285,7 +285,7 @@ def _folder() -> Path:
 
 
 def _changed(path: Path) -> int:
-    """Time at which a file was written, in nanoseconds; 0 if it does not exist."""
+    """Return the time at which a file was written, in nanoseconds; 0 if it does not exist."""
     try:
         return path.stat().st_mtime_ns
     except OSError:

@@ -85,7 +85,7 @@ class GpuJob(FilmJob):
 
     @property
     def slowest_to_begin(self) -> str | None:
-        """None: no stage computes on the CPU, and the first gathers frames."""
+        """None: no stage computes on the CPU, and the first one gathers frames."""
         return None
 
     def stages(
@@ -145,7 +145,7 @@ class GpuJob(FilmJob):
 
 
 class _Preparing:
-    """Frames in, batches out."""
+    """Turns frames into batches."""
 
     def __init__(self, job: GpuJob) -> None:
         self._job = job
@@ -154,7 +154,7 @@ class _Preparing:
         self._size = 0
 
     def accumulate(self, frame: Frame, /) -> Iterable[Batch]:
-        """Take one frame; returns a batch when it is full, or when frames with cached mattes begin or end."""
+        """Add one frame; return a batch when it is full, or when frames with cached mattes begin or end."""
         job = self._job
         needs_pictures = job.matting.needs_pictures(frame.index)
         before = self.flush() if self._frames and needs_pictures != self._needs_pictures else []
@@ -166,12 +166,12 @@ class _Preparing:
         return [*before, *self.flush()] if len(self._frames) == self._size else before
 
     def flush(self) -> list[Batch]:
-        """The incomplete batch; nothing if it is empty."""
+        """Return the incomplete batch; nothing if it is empty."""
         frames, self._frames = self._frames, []
         return [self._prepared(frames)] if frames else []
 
     def _on_gpu(self, frame: Frame) -> Frame:
-        """The frame on the GPU; starts its upload if it is on the host."""
+        """Return the frame on the GPU; start its upload if it is on the host."""
         if is_on_gpu(frame.planes[0]):
             return frame
         job = self._job
@@ -198,7 +198,7 @@ class _Preparing:
 
 
 class _Matting:
-    """Batches in; pictures being downloaded out."""
+    """Turns batches into pictures that are being downloaded."""
 
     def __init__(
         self,
@@ -223,11 +223,11 @@ class _Matting:
         yield from self._drawn(job.matting.infer([batch]))
 
     def flush(self) -> Iterable[Together[PendingPictures | PicturesOnGpu]]:
-        """The frames that waited for later ones."""
+        """Return the frames that waited for later ones."""
         yield from self._drawn(self._job.matting.infer_rest())
 
     def _drawn(self, matted: list[Matted]) -> Iterator[Together[PendingPictures | PicturesOnGpu]]:
-        """Draw and give up the frames: once drawn, each holds colours beside its matte."""
+        """Draw the frames and drop them: once drawn, each also holds colours beside its matte."""
         self._job.note_memory()
         while matted:
             some = matted[:_FRAMES_DRAWN_TOGETHER]

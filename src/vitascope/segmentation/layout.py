@@ -23,7 +23,7 @@ _PICTURES, _LONGEST_SIDE = 5, 512
 def vr_of(
     info: VideoInfo, wanted: VideoSettings, *, luma: Plane | None = None, always_looks: bool = False
 ) -> VrDescription:
-    """The layout and projection of a video.
+    """Find the layout and projection of a video.
 
     Args:
         info: The video.
@@ -44,13 +44,13 @@ def vr_of(
     # A field of view is checked against the projection that frames show, so it must not fail this first check.
     is_open = always_looks or _leaves_open(said_of_it._replace(fov_degrees=None).describe(info, ()), info)
     if info.container != "images" and is_open:
-        with suppress(OSError):  # the file was removed meanwhile
+        with suppress(OSError):  # the file was removed in the meantime
             return _seen(_Video(info, info.path.stat().st_mtime_ns), said_of_it)
     return said_of_it.describe(info, ())
 
 
 def vr_of_run(info: VideoInfo, wanted: VideoSettings) -> VrDescription:
-    """The layout and projection of a video for a full run, which also compares the two eyes.
+    """Find the layout and projection of a video for a full run, which also compares the two eyes.
 
     Args:
         info: The video.
@@ -64,7 +64,7 @@ def vr_of_run(info: VideoInfo, wanted: VideoSettings) -> VrDescription:
 
 
 class _Said(NamedTuple):
-    """What the user says about a video; None for values to be detected."""
+    """Return what the user says about a video; None for values to detect."""
 
     layout: StereoLayout | None
     projection: Projection | None

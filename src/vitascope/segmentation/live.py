@@ -1,11 +1,11 @@
-"""Live segmentation: cuts people out of a camera's picture, frame by frame, and sends it to sinks.
+"""Live segmentation: cuts people out of a camera's frames, one by one, and sends them to sinks.
 
 ::
 
     camera ──> a video's own stages, one frame at a time ──> sinks
           newest               newest               newest
 
-``film_run.open_job`` builds the stages, as for a video; the loop around them is that of every live run
+``film_run.open_job`` builds the stages, as for a video; every live run shares the loop around them
 (``media.live_loop``). A frame's pts is its time of capture.
 """
 
@@ -134,7 +134,7 @@ class LiveMattingReport(RunReport):
 
 
 def summarise_live(report: LiveMattingReport) -> list[str]:
-    """The report in words, as lines."""
+    """Return the report as lines of text."""
     height, width = report.network_size
     eyes = eyes_in_words(report.stereo, report.stereo_reason, report.projection, report.projection_reason)
     lines = [
@@ -162,7 +162,7 @@ class LiveMatting(LiveLoop[CameraPicture | _FilmPicture]):
     """Cuts people out of one camera's picture. ``run`` works until stopped; other methods may be called meanwhile.
 
     Args:
-        source: The camera, or a video in its place.
+        source: The camera, or a video instead.
         job: Processes the frames; its queues drop the oldest.
         info: Description of the frames.
         square: (width, height) of the picture in square pixels, before rotation.
@@ -213,11 +213,11 @@ class LiveMatting(LiveLoop[CameraPicture | _FilmPicture]):
         self._set_stages(stages, self._show, with_spans=with_spans)
 
     def report(self) -> LiveMattingReport:
-        """The report of the run so far."""
+        """Return the report of the run so far."""
         return LiveMattingReport(**self._said, **self._reported())
 
     def pace(self) -> str:
-        """Speed, latency and drops so far, in a few words."""
+        """Summarise speed, latency and drops so far, in a few words."""
         figures = self._figures
         latency = figures.latency()
         rate = figures.shown / figures.seconds_shown if figures.seconds_shown else 0.0
@@ -265,7 +265,7 @@ def _frame_of(picture: CameraPicture) -> Frame:
 
 
 def live_settings(source: SettingsSource) -> tuple[LoadedSettings, str | None]:
-    """The settings of a live run, and notes on them.
+    """Return the settings of a live run, and notes on them.
 
     Without a requested profile, network or settings file, a CPU uses ``fast``, which keeps up with a camera.
 
@@ -529,7 +529,7 @@ def _open_source(
 
 
 def _notes_on_files(sinks: Sequence[Sink], loaded: LoadedSettings) -> tuple[str, ...]:
-    """Notes on settings for files that have no effect, because none is written."""
+    """Make notes on settings for files that have no effect because no file is written."""
     if files_of(sinks):
         return ()
     wishes = (f"output.{name}" for name in ("codec", "crf", "preset"))
@@ -539,7 +539,7 @@ def _notes_on_files(sinks: Sequence[Sink], loaded: LoadedSettings) -> tuple[str,
 
 
 def _profile(source: str, sinks: Sequence[Sink], loaded: LoadedSettings) -> PipelineProfile:
-    """The profile, written beside the first output file; without one, into the current folder, like snapshots."""
+    """Make the profile, written beside the first output file, else to the current folder, as snapshots."""
     target = next(iter(files_of(sinks)), Path(f"segment-{strftime('%Y%m%d-%H%M%S')}"))
     return PipelineProfile(
         f"segment {source}",

@@ -1,4 +1,4 @@
-"""Notes for the user of a run: what was not done, and which settings had no effect."""
+"""Notes for the user of a run: what was left out, and which settings had no effect."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _GPU_ONLY = ("gpu.device_id", "gpu.decoder_sessions", *_OF_MEMORY, *_OF_GPU_ENGI
 
 
 def notes_on_people(settings: Settings, *, shows_people: bool) -> tuple[str, ...]:
-    """A note on a video without people, whose outputs show only background.
+    """Make a note on a video without people, whose outputs show only background.
 
     Args:
         settings: The run's settings; they tell whether all people are kept.
@@ -78,7 +78,7 @@ def notes_on_people(settings: Settings, *, shows_people: bool) -> tuple[str, ...
 
 
 def notes_on_player(output: OutputSettings) -> tuple[str, ...]:
-    """A note on a kind that the VR player cannot show; called before the run.
+    """Make a note on a kind that the VR player cannot show; called before the run.
 
     Args:
         output: Output settings: the kinds and the player.
@@ -90,7 +90,7 @@ def notes_on_player(output: OutputSettings) -> tuple[str, ...]:
 
 
 def notes_on_reading(reader: VideoReader) -> tuple[str, ...]:
-    """Notes on problems met while reading a video, one line each.
+    """Make notes on problems in reading a video, one line each.
 
     Args:
         reader: The reader, after the last frame.
@@ -118,7 +118,7 @@ def notes_on_reading(reader: VideoReader) -> tuple[str, ...]:
 
 
 def notes_on_dynamic_hdr(info: VideoInfo) -> tuple[str, ...]:
-    """A note on HDR metadata that the output lacks, and on colours that depend on it.
+    """Make a note on HDR metadata that the output lacks, and on colours that depend on it.
 
     Args:
         info: The video.
@@ -144,7 +144,7 @@ def notes_on(
     is_shared: bool = False,
     is_live: bool = False,
 ) -> tuple[str, ...]:
-    """The notes on one video, one line each.
+    """Make the notes on one video, one line each.
 
     Args:
         info: The video.
@@ -223,7 +223,7 @@ def notes_on(
 
 
 def _notes_on_levers(loaded: LoadedSettings, *, is_shared: bool) -> list[str]:
-    """Notes on requested levers and caches that had no effect."""
+    """Make notes on requested levers and caches that had no effect."""
     settings = loaded.settings
     inference, caches = settings.inference, settings.processing.enable_caching
     idle = {
@@ -252,7 +252,7 @@ def _notes_on_levers(loaded: LoadedSettings, *, is_shared: bool) -> list[str]:
 
 
 def _notes_on_others(loaded: LoadedSettings, *, is_live: bool) -> list[str]:
-    """Notes on settings for other commands, one line each: a settings file may serve several commands."""
+    """Notes on settings for other commands, one line each: a settings file may serve several."""
     explicit = [row.key for row in loaded.rows() if row.origin.explicit]
     notes = []
     for beginnings, readers in (_NOT_LIVE if is_live else _OF_OTHERS).items():

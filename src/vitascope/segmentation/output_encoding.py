@@ -42,7 +42,7 @@ def check_kinds(kinds: Sequence[str], settings: OutputSettings) -> None:
 
 
 def hardware_for(gpu: GpuSettings, *, output_count: int) -> Hardware:
-    """The encoder that a run may use; ``auto`` only if the trial encoding covers everything that can fail.
+    """Choose the encoder for a run; ``auto`` only if the trial encoding covers everything that can fail.
 
     Args:
         gpu: The requested settings.
@@ -65,7 +65,7 @@ def encoding_for(
     parallel_encoders: Literal[1, "auto"] = 1,
     device_id: int = 0,
 ) -> Encoding:
-    """The encoding of one output.
+    """Choose the encoding of one output.
 
     With several outputs, a codec without alpha does not apply to ``alpha``, and ``crf`` and ``preset`` apply only to
     codecs that have them. With a single output every setting applies, or is an error.
@@ -80,7 +80,7 @@ def encoding_for(
         alone: True for the only output of a run.
         hardware: Which encoder, see ``choose_encoding``. With ``auto``, HDR metadata is left to CPU encoders, which
             write it into the bitstream.
-        parallel_encoders: ``auto`` if frames arrive faster than one CPU encoder takes them.
+        parallel_encoders: ``auto`` if frames arrive faster than one CPU encoder accepts them.
         device_id: Index of the GPU that delivers the frames.
 
     Raises:
@@ -133,7 +133,7 @@ def encoding_for(
 
 
 def coded_format(info: VideoInfo, codec: str, *, for_headset: bool = False) -> YuvFormat:
-    """The pixel format for a video's frames: their own, but 4:2:0 for RGB (pictures, GIFs, screen recordings).
+    """Choose the pixel format for frames: their own, but 4:2:0 for RGB (pictures, GIFs, screen recordings).
 
     Phones, headsets and hardware decoders refuse 4:4:4. Editing codecs keep it.
 
@@ -153,7 +153,7 @@ def coded_format(info: VideoInfo, codec: str, *, for_headset: bool = False) -> Y
 def picture_size(
     kind: OutputKind, info: VideoInfo, *, layout: StereoLayout, mask_max_width: int | None
 ) -> tuple[int, int]:
-    """(height, width) of the pictures of an output.
+    """Return (height, width) of an output's pictures.
 
     Args:
         kind: Kind of the output.

@@ -30,8 +30,8 @@ _HOME_OF_CODEC: dict[str, str] = {"prores": ".mov", "ffv1": ".mkv", "vp9": ".web
 _SUFFIXES_KEPT = frozenset({".mp4", ".m4v", ".mov", ".mkv"})
 _SUFFIXES_OF_FILES = VIDEO_SUFFIXES | IMAGE_SUFFIXES
 _MOST_BYTES_OF_NAME = 255 - len(".part")
-"""Linux's limit for a file name, less the suffix of an interrupted run. Windows and macOS allow more: they count
-UTF-16 units."""
+"""Linux's limit for a file name in bytes, less the suffix of an interrupted run. Windows and macOS allow
+more: they count UTF-16 units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,7 +414,7 @@ class _ReadFiles:
 
 
 class _WrittenFiles:
-    """Everything that a run writes, by name, because the files may not exist yet."""
+    """List everything that a run writes, by name, because the files may not exist yet."""
 
     def __init__(self) -> None:
         self._paths: dict[str, Path] = {}

@@ -48,14 +48,14 @@ class LiveState:
     strength: float = 1.0
     """Factor on the gains of expression and pose."""
     smoothing_window: int = 5
-    """In frames."""
+    """Frames over which the face is smoothed."""
     mirror: bool = False
     overlay: bool = False
     background: Background = "portrait"
 
 
 class Controls(RunControls):
-    """State of a live animation, and requests to it. Thread-safe.
+    """Holds the state of a live animation and the requests to it. Thread-safe.
 
     Args:
         state: Initial state.

@@ -9,9 +9,9 @@ from vitascope.animation.face import RgbPicture, TrackedFace
 from vitascope.models.network import MattingNetwork
 
 GREEN = (0, 177, 64)
-"""The green of chroma key cloth, R'G'B'."""
+"""Colour of green-screen cloth, R'G'B'."""
 _SOFT_EDGE = (0.2, 0.9)
-"""Edge levels against the halo of the small network's soft mattes, as in the profile ``fast``."""
+"""Alpha stretched to 0..1 against the halo of the small network's mattes, as in the profile ``fast``."""
 
 
 class GreenScreen:
@@ -42,7 +42,7 @@ class GreenScreen:
 
 
 def with_overlay(rgb: RgbPicture, driver: RgbPicture, face: TrackedFace) -> RgbPicture:
-    """Show the driver's picture and its landmarks, small, in the portrait's upper left corner.
+    """Draw the driver's picture and its landmarks, small, in the portrait's upper left corner.
 
     Args:
         rgb: The portrait, uint8 [H, W, 3]; unchanged.

@@ -29,7 +29,7 @@ class LiveReport(RunReport):
 
     animator: str
     listens: bool = False
-    """True for a voice: the mouth at a moment is known only some time after it."""
+    """True for a voice: the mouth shape of a moment is known only some time after it."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; times in seconds."""

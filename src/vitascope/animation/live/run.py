@@ -81,7 +81,8 @@ def animate_live(
         record: File to record the driver's motion to (``.motion``).
         seconds: Duration; None runs until the key Q or the driver's end.
         endless_fps: For measuring: repeats a driver's file at this many pictures a second.
-        warm_up_pictures: For measuring: number of first pictures that figures leave out; ``seconds`` counts from these.
+        warm_up_pictures: For measuring: number of first pictures that the figures leave out; ``seconds``
+            starts after them.
         on_session: Called with the session before it runs, for keys and ``stop``.
         on_report: Called with a report when R is pressed.
         on_message: Called with one line that the user should see at once.
@@ -232,7 +233,7 @@ def animate_live(
 
 
 def _profile(sinks: Sequence[Sink], record: Path | None, loaded: LoadedSettings) -> PipelineProfile:
-    """Path of the profile: beside the first written file, else in the current folder, like snapshots."""
+    """Make the profile, saved beside the first output file, else in the current folder, like snapshots."""
     target = next(iter(files_of(sinks)), record) or Path(f"animate-{strftime('%Y%m%d-%H%M%S')}")
     return PipelineProfile(
         f"animate {target.name}",
@@ -290,7 +291,7 @@ def _open_source(
 
 
 def _most_behind_ms(loaded: LoadedSettings, *, listens: bool) -> float:
-    """The maximum delay that is not reported: the user's, else the limit for pictures or for lips behind a voice."""
+    """Return the longest unreported delay, in ms: the user's, else that of pictures or of a voice."""
     key = "performance.max_latency_ms"
     if listens and not loaded.origin(key).explicit:
         return _MOST_BEHIND_MS

@@ -35,7 +35,7 @@ class Tracker(Protocol):
     """Finds the driver's face, such as ``animation.tracking.FaceTracker``."""
 
     def track(self, rgb: RgbPicture, *, pts_seconds: float) -> TrackedFace | None:
-        """The followed face; None while it cannot be seen."""
+        """Return the followed face; None while it is not visible."""
         ...
 
 
@@ -45,7 +45,7 @@ class Estimator(Protocol):
     def update(
         self, face: TrackedFace | None, *, pts_seconds: float, driver_rgb: RgbPicture | None = None
     ) -> FaceMotion:
-        """The motion of the next picture."""
+        """Return the motion of the next picture."""
         ...
 
     def set_neutral(self, face: TrackedFace | None = None) -> bool:
@@ -204,7 +204,7 @@ class LiveSession(LiveLoop[CameraPicture]):
             **self._reported(),
         )
 
-    # --- stages, each on a thread of its own ------------------------------------------------------------------------
+    # --- stages, each on its own thread --------------------------------------------------------------------
 
     def _absence(self, last: CameraPicture | None) -> CameraPicture | None:
         after, now = self._options.absence_seconds, monotonic()

@@ -1,4 +1,4 @@
-"""Drivers other than a camera, in real time: a video, a voice, recorded motion; and endless drivers for measuring."""
+"""Drivers other than a camera, in real time: a video, a voice, recorded motion; endless ones to measure."""
 
 from __future__ import annotations
 
@@ -126,11 +126,11 @@ class ReplaySource(_Recorded):
 _BLOCK_SECONDS = 0.01
 _WAITED_SECONDS = 0.05
 _LONGEST_SILENCE_SECONDS = 2.0
-"""Maximum silence to insert at once for time in which the microphone was disconnected."""
+"""Maximum silence inserted at once while the microphone is disconnected."""
 
 
 class PacedSound:
-    """A file's sound at the pace of a microphone; a ``SoundCapture``.
+    """Reads a file's sound at the pace of a microphone; a ``SoundCapture``.
 
     Args:
         reader: The file.
@@ -240,7 +240,7 @@ class VoiceSource(_Recorded):
                 self._listen_to_silence(began - self._began)
             self._voice.listen(block.samples)
             self._sample_count += len(block.samples)
-            # Sound with the smallest delay tells best when it was spoken.
+            # The sound with the smallest delay shows best when it was spoken.
             self._began = min(self._began, block.end_seconds - self._sample_count / SAMPLE_RATE)
         if not blocks and self._microphone.is_over and not self._has_finished:
             self._voice.finish()
@@ -385,11 +385,11 @@ _JITTER = 0.3
 
 
 class Capped:
-    """Limits the pictures a second of a source; pictures beyond are ignored.
+    """Limits a source's pictures per second; ignores pictures that come too soon.
 
     Args:
         source: The source; not closed here.
-        frame_rate: Maximum pictures a second.
+        frame_rate: Maximum pictures per second.
     """
 
     def __init__(self, source: PictureSource[CameraPicture], *, frame_rate: float) -> None:
@@ -411,7 +411,7 @@ class Capped:
         if picture is None:
             return None
         when = picture.captured_seconds
-        # Of pictures that came between two calls, most came too soon: count as many as the limit allows.
+        # Most pictures that came between two calls came too soon: count as many as the limit allows.
         missed = 0 if self._last_index is None else picture.index - self._last_index - 1
         self._last_index = picture.index
         lost = math.floor((when - self._due) / self._interval) if when > self._due > -math.inf else 0

@@ -1,1 +1,1 @@
-"""The neural animator: LivePortrait's networks behind the same port as the mesh animator."""
+"""The neural animator: LivePortrait's networks behind the same interface as the mesh animator."""

@@ -105,7 +105,7 @@ class LivePortraitAnimator(Closing):
 
     Args:
         networks: The networks; owned by this object, and closed with it.
-        gains: Shares of the driver's motion that the portrait follows.
+        gains: How much of the driver's motion the portrait follows.
         batch_size: Pictures per call of the networks. All calls have this size, the last one too, because they are
             compiled for it.
         release_every: Pictures between releases of unused GPU memory; 0 never releases.
@@ -204,7 +204,7 @@ class LivePortraitAnimator(Closing):
         return made
 
     def _driven(self, portrait: _Portrait, motions: Sequence[FaceMotion]) -> Tensor:
-        """Keypoints [B, 21, 3], one row for each motion."""
+        """Compute keypoints [B, 21, 3], one row for each motion."""
         seen = [_is_seen(motion) for motion in motions]
         followed = iter(self._followed(portrait, list(itertools.compress(motions, seen))))
         rows = []
@@ -213,13 +213,13 @@ class LivePortraitAnimator(Closing):
                 self._last_step = next(followed) - portrait.keypoints
             row = portrait.keypoints
             if self._last_step is not None:
-                # Below 1 also after a lost face is found again, while it rises.
+                # Presence is also below 1 while it rises after a lost face is found again.
                 row = row + self._last_step * motion.presence
             rows.append(row)
         return torch.cat(rows)
 
     def _followed(self, portrait: _Portrait, motions: Sequence[FaceMotion]) -> list[Tensor]:
-        """Keypoints [1, 21, 3], one for each motion with a visible face."""
+        """Compute keypoints [1, 21, 3], one for each motion with a visible face."""
         if not motions:
             return []
         neutrals, crops = [], []
@@ -235,7 +235,7 @@ class LivePortraitAnimator(Closing):
         return [driving[row : row + 1] for row in range(len(motions))]
 
     def _neutral_of(self, motion: FaceMotion) -> _Neutral:
-        """The driver's neutral; computed again when another picture is chosen for it."""
+        """Return the driver's neutral; compute it again when another picture is chosen for it."""
         face, rgb = motion.neutral_face, motion.neutral_rgb
         if face is None or rgb is None:
             raise UsageError("the motion does not hold the driver's neutral picture")

@@ -23,7 +23,7 @@ _UPPER_LIP, _LOWER_LIP = 13, 14  # middle of their inner edges
 
 
 def portrait_crop(face: TrackedFace, side: int) -> FloatArray:
-    """The affine map from the portrait to its crop, rotated so that the eyes are above the lips.
+    """Compute the affine map from the portrait to its crop, rotated so that the eyes are above the lips.
 
     Args:
         face: As tracked in the portrait.
@@ -41,7 +41,7 @@ def portrait_crop(face: TrackedFace, side: int) -> FloatArray:
 
 
 def driver_crop(face: TrackedFace, side: int) -> FloatArray:
-    """The affine map from a driver's picture to its crop, upright: the head's roll is part of its motion.
+    """Compute the affine map from a driver's picture to its upright crop: roll is part of the motion.
 
     Computed once, from the neutral picture: a crop that follows the face would hide its motion.
     """
@@ -86,7 +86,7 @@ def crop_picture(rgb: RgbPicture, to_crop: FloatArray, side: int) -> RgbPicture:
 
 
 def paste_mask(side: int) -> FloatArray:
-    """Make the weights of a painted square, 1 and falling to 0 over its outer pixels: float32 [side, side]."""
+    """Make the weights of a painted square, float32 [side, side]: 1 inside, 0 at its edges."""
     edge = _RAMP_PIXELS * side / 512
     distance = np.minimum(np.arange(side), np.arange(side)[::-1])
     ramp = np.clip(distance / edge, 0, 1)
@@ -94,7 +94,7 @@ def paste_mask(side: int) -> FloatArray:
 
 
 def lip_openness(face: TrackedFace) -> float:
-    """The gap between the lips over the mouth's width."""
+    """Measure the gap between the lips, as a share of the mouth's width."""
     points = face.landmarks[:, :2]
     gap = np.linalg.norm(points[_UPPER_LIP] - points[_LOWER_LIP])
     width = np.linalg.norm(points[MOUTH_CORNERS[0]] - points[MOUTH_CORNERS[1]])

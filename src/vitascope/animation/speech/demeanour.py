@@ -1,7 +1,7 @@
-"""Moves a speaking face except for its mouth: blinks, glances, brows, nods and breath; also while nothing is said.
+"""Moves a speaking face, except its mouth: blinks, glances, brows, nods and breath, also while nobody speaks.
 
-Statistics come from studies of people; moments are drawn from a seeded generator, so that a voice always gives the same
-video:
+Statistics come from studies of people; moments are drawn from a seeded generator, so a voice always gives the
+same video:
 
 - Blinks: 26 a minute in conversation, 17 at rest (Bentivoglio et al. 1997); a lid closes in about 90 ms and opens in
   about 240 (Kwon et al. 2013), and people like to blink where a phrase ends (Nakano and Kitazawa 2010).
@@ -56,7 +56,7 @@ class _Glide:
 
 
 class Demeanour:
-    """Moves head, lids, gaze and brows with a voice. State of one stream.
+    """Moves head, lids, gaze and brows with a voice. Holds the state of one stream.
 
     Args:
         seed: Seed of the moments that the voice does not determine.
@@ -82,7 +82,7 @@ class Demeanour:
         """Compute the face at the next moment.
 
         Args:
-            weights: float32 [52], of the mouth; modified in place.
+            weights: float32 [52], with the mouth set; modified in place.
             seconds: The moment; increases from call to call.
             loudness_db: Loudness of the voice, relative to its usual level.
             is_spoken: True while somebody speaks.
@@ -142,7 +142,7 @@ class Demeanour:
         weights[_BLINK] = _SHUT_WEIGHT * share * share * (3 - 2 * share)
 
     def _glance(self, seconds: float, passed: float, *, speaks: bool) -> tuple[float, float]:
-        """Gaze as weights: to the person's left, and down."""
+        """Compute the gaze as weights: to the person's left, and down."""
         random = self._random
         if seconds >= self._next_glance:
             away = random.random() < (0.45 if speaks else 0.6)
@@ -158,7 +158,7 @@ class Demeanour:
         return x, y
 
     def _pitch_rise(self, pitch_hz: float, passed: float) -> float:
-        """Rise of the voice above its usual pitch, in units of six semitones."""
+        """Compute how far the voice is above its usual pitch, in units of six semitones."""
         if pitch_hz <= 0:
             return 0.0
         octave = math.log2(pitch_hz)
@@ -170,7 +170,7 @@ class Demeanour:
     def _turn(
         self, seconds: float, passed: float, *, speaks: bool, phrase_ended: bool
     ) -> tuple[float, float, float]:
-        """Yaw, pitch and roll in degrees of a posture that is held for a phrase."""
+        """Compute yaw, pitch and roll, in degrees, of a posture that is held for a phrase."""
         random = self._random
         if seconds >= self._next_posture or phrase_ended:
             reach = 1.0 if speaks or phrase_ended else 0.5

@@ -25,7 +25,7 @@ _QUIET_DB = -70.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Heard:
-    """Rows of analysed sound, ``ROWS_PER_SECOND``."""
+    """Rows of analysed sound, ``ROWS_PER_SECOND`` of them per second."""
 
     bands: FloatArray
     """float32 [rows, 26]: energy of mel bands, in units of 20 dB, relative to the voice's usual level."""
@@ -40,7 +40,7 @@ class Heard:
 
 
 class Hearing:
-    """Analyses sound as it comes. State of one stream, used by one thread.
+    """Analyses sound as it comes. Holds the state of one stream; used by one thread.
 
     Args:
         level_db: Initial value of the voice's usual level, in dB of full scale.

@@ -52,7 +52,7 @@ class Alignment:
     """The sounds of a text with their times.
 
     Attributes:
-        sounds: The sounds, in order. guessed: Words that are missing in the dictionary.
+        sounds: The sounds, in order. guessed: Words that are missing from the dictionary.
     """
 
     def __init__(self, sounds: list[Sound], guessed: list[str]) -> None:
@@ -80,7 +80,7 @@ def read_transcript(text: str) -> str:
     """Read the user's text: words, or the name of a text file.
 
     Raises:
-        InputError: The file cannot be read, is no text, or is longer than a megabyte.
+        InputError: The file cannot be read, is not text, or is larger than a megabyte.
         UsageError: It contains no words.
     """
     path = Path(text)
@@ -191,5 +191,5 @@ def _words(text: str) -> list[str]:
 
 
 def _spelled(word: str) -> str:
-    """Phones of a word, from its letters alone."""
+    """Spell a word in phones, from its letters alone."""
     return " ".join(_SPELLED[piece] for piece in _PIECES.findall(word))

@@ -26,7 +26,7 @@ SEAL = PARAMETERS.index("seal")
 
 
 class Viseme(Enum):
-    """A class of speech sounds that look alike; the value is target and dominance of each parameter but the seal."""
+    """Speech sounds that look alike; the value is target and dominance of each parameter except the seal."""
 
     SILENCE = ((0, 1.0), (0, 0.6), (0, 0.6), (0, 0.6), (0, 1), (0, 0.8))
     LIPS = ((0.06, 0.5), (0, 0.1), (0, 0.1), (0, 0.3), (0, 1), (0, 0.5))  # p b m
@@ -68,8 +68,8 @@ def viseme_of_ipa(symbol: str) -> tuple[Viseme, ...]:
     """Classify a sound by its symbol in the International Phonetic Alphabet.
 
     Returns:
-        One class; several in sequence for diphthongs and affricates; none for stress, length and symbols that are no
-        sound.
+        One class; several in sequence for diphthongs and affricates; none for stress, length and symbols that
+        are not sounds.
     """
     found = [_OF_IPA[letter] for letter in symbol if letter in _OF_IPA]
     return tuple(viseme for index, viseme in enumerate(found) if index == 0 or viseme is not found[index - 1])
@@ -91,7 +91,7 @@ _REACH_SECONDS = 0.4
 _CORE = 0.25
 """Share of a sound's length, around its middle, with full dominance."""
 _SEAL_SECONDS = 0.05
-"""Time for lips to meet, and to part: lip closing gestures last 50 to 100 ms (Loefqvist and Gracco 1997)."""
+"""Time for lips to meet, and to part: closing the lips takes 50 to 100 ms (Loefqvist and Gracco 1997)."""
 
 
 def shapes_of(sounds: Sequence[Sound], *, seconds: float) -> FloatArray:
@@ -107,7 +107,7 @@ def shapes_of(sounds: Sequence[Sound], *, seconds: float) -> FloatArray:
     count = max(round(seconds * ROWS_PER_SECOND), 1)
     moments = np.arange(count) / ROWS_PER_SECOND
     weighted = np.zeros((count, SEAL))
-    total = np.full((count, SEAL), 0.02)  # towards a mouth at rest, where no sound dominates
+    total = np.full((count, SEAL), 0.02)  # where no sound dominates, the mouth rests
     shapes = np.zeros((count, SEAL + 1), np.float32)
     for sound in (*sounds, *_silences(sounds, seconds)):
         start, end = sound.start_seconds, sound.end_seconds
@@ -136,7 +136,7 @@ def _rows(start_seconds: float, end_seconds: float, count: int) -> tuple[int, in
 
 
 def _silences(sounds: Sequence[Sound], seconds: float) -> list[Sound]:
-    """Gaps between sounds that are longer than a tenth of a second."""
+    """List the gaps between sounds that are longer than 0.1 s."""
     edges = [0.0, *(edge for sound in sounds for edge in (sound.start_seconds, sound.end_seconds)), seconds]
     gaps = zip(edges[::2], edges[1::2], strict=True)
     return [Sound(Viseme.SILENCE, start, end) for start, end in gaps if end - start > 0.1]
@@ -147,11 +147,11 @@ def _index(*names: str) -> list[int]:
 
 
 _JAW_OF_SPEECH = 0.7
-"""Weight of the jaw at full opening; an open vowel then parts the lips by a centimetre, as in calm speech."""
+"""Weight of the fully open jaw; an open vowel then parts the lips by a centimetre, as in calm speech."""
 _PARTED_AT_REST = 0.14
 """Extra closing beyond the jaw's opening, for portraits that smile: lips touch, but do not pass through each other."""
 _CLOSED_IN_PAUSES = 0.2
-"""Weight of closed lips in pauses: also lips that the portrait shows apart come to rest together."""
+"""Weight of closed lips in pauses, so that a portrait's parted lips also rest together."""
 _JAW, _CLOSE, _PUCKER, _FUNNEL = _index("jawOpen", "mouthClose", "mouthPucker", "mouthFunnel")
 _ROLL_LOWER, _ROLL_UPPER, _SHRUG = _index("mouthRollLower", "mouthRollUpper", "mouthShrugLower")
 _STRETCH = _index("mouthStretchLeft", "mouthStretchRight")
@@ -166,7 +166,7 @@ def weights_of(shape: FloatArray, *, pause: float = 0.0) -> FloatArray:
 
     Args:
         shape: float32 [7], 0..1: ``PARAMETERS``.
-        pause: 0..1: certainty that nothing is said.
+        pause: 0..1: certainty that nobody speaks.
 
     Returns:
         float32 [52], 0..1, in the order of ``BLENDSHAPES``. With a seal of 1, the lips meet whatever the jaw does.

@@ -1,4 +1,4 @@
-"""Converts a voice to motion: analysed sound, mouth shapes from it, and the head's motion."""
+"""Converts a voice to motion: analyses the sound, infers mouth shapes, and adds the head's motion."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ ROWS_AHEAD = 8
 LAG_SECONDS = ROWS_AHEAD / ROWS_PER_SECOND + WINDOW_SECONDS / 2
 """Delay after which the mouth shape of a moment is known."""
 _FILE = Path(__file__).parents[2] / "models" / "data" / "lips.npz"
-# The network's likelihood of shut lips from which on they approach, and from which on they are shut.
+# Likelihoods of shut lips, from the network: above the first the lips begin to close; at the second they are
+# shut.
 _PARTED, _SHUT = 0.3, 0.55
 
 
 class LipNetwork:
-    """A small network that infers mouth shapes from sound in any language, with the rows that later ones still need.
+    """Infers mouth shapes from sound in any language by a small network; stores rows that later ones need.
 
     Three layers see nineteen rows of mel bands, from 100 ms before a moment to 80 ms after it.
     ``benchmarks/fit_lips.py`` trained it on mouth shapes (``visemes.shapes_of``) of synthetic speakers of many
@@ -61,7 +62,7 @@ class LipNetwork:
 
 @cache
 def _layers() -> tuple[tuple[FloatArray, FloatArray], ...]:
-    """Weights [inputs, outputs] and biases of each layer."""
+    """Read the weights [inputs, outputs] and biases of each layer."""
     with np.load(_FILE, allow_pickle=False) as file:
         return tuple(
             (file[f"weights{number}"].astype(np.float32), file[f"bias{number}"].astype(np.float32))
@@ -70,7 +71,7 @@ def _layers() -> tuple[tuple[FloatArray, FloatArray], ...]:
 
 
 _HEARD_DB, _SURE_DB = 4.0, 10.0
-"""Levels above the noise between words: below the first nothing is said, above the second something is."""
+"""Levels above the noise between words: below the first nobody speaks, above the second somebody does."""
 _SILENT_DB = -55.0
 """Level relative to full scale below which a recording is inaudible at an ordinary volume."""
 _SPOKEN_DB = -28.0
@@ -82,7 +83,7 @@ _JAW_OF_LOUDNESS = 1 / 45
 
 
 class Voice:
-    """Moves a face by a voice. State of one stream, used by one thread.
+    """Moves a face by a voice. Holds the state of one stream; used by one thread.
 
     Call ``listen`` with new sound, then ``motion_at`` for moments up to ``known_seconds``, in order.
 
@@ -138,7 +139,7 @@ class Voice:
         return max(rows - 1, 0) / ROWS_PER_SECOND - self._half_frame
 
     def motion_at(self, seconds: float) -> FaceMotion:
-        """Compute the face at a moment, in seconds from the first sample; later than the previous one."""
+        """Compute the face at a moment later than the previous one, in seconds from the first sample."""
         row = seconds * ROWS_PER_SECOND - self._first_row
         middle = int(np.clip(round(row), 0, max(len(self._shapes) - 1, 0)))
         reach = max(round(self._half_frame * ROWS_PER_SECOND), 1)
@@ -175,10 +176,10 @@ class Voice:
 
 
 def level_of(samples: FloatArray) -> float:
-    """The usual level of a voice in dB of full scale: a tenth of its loudest quarter is above it.
+    """Measure the usual level of a voice, in dB of full scale: a tenth of its 20 ms blocks are louder.
 
     Args:
-        samples: float32 [n] at ``SAMPLE_RATE``, some seconds of it.
+        samples: float32 [n] at ``SAMPLE_RATE``, a few seconds.
     """
     size = SAMPLE_RATE // 50
     count = len(samples) // size

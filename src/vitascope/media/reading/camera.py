@@ -1,4 +1,4 @@
-"""Live capture: a thread reads the camera, the newest picture wins, and an unplugged camera is awaited."""
+"""Live capture: a thread reads the camera, keeps the newest picture, and waits for an unplugged camera."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Reads any container that FFmpeg supports: opens it, finds the video, decodes, seeks, and detects an early end.
 
-Each decoder runs in a thread of its own, which can be abandoned if it hangs.
+Each decoder runs in its own thread, which can be abandoned if it hangs.
 
 With damaged H.265, FFmpeg's frame threads may wait for each other forever, and nothing can wake or end them. Waiting
 for a Python thread instead allows a timeout, and lets Ctrl-C through.

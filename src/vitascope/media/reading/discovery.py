@@ -45,10 +45,10 @@ def find_videos(
 ) -> list[FoundVideo]:
     """List the videos of the inputs, each once, in the given order and naturally sorted within folders.
 
-    A file is accepted whatever its name; opening it will tell. A folder yields its visible videos, by suffix, and its
-    images: those that form a numbered sequence of one size are one video, all others are single inputs. A glob yields
-    what it matches: folders and files as above, images as one sequence. A printf pattern (``img_%04d.png``) is an
-    image sequence.
+    Accepts a file whatever its name; opening it shows whether it is a video. A folder yields its visible
+    videos, by suffix, and its images: those that form a numbered sequence of one size are one video, all
+    others are single inputs. A glob yields what it matches: folders and files as above, images as one
+    sequence. A printf pattern (``img_%04d.png``) is an image sequence.
 
     Args:
         inputs: Paths, globs (``*``, ``?``, ``[...]``, ``**``) and image patterns.

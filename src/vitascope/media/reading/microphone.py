@@ -1,4 +1,4 @@
-"""A microphone: a thread reads it through PortAudio, and an unplugged one is awaited.
+"""A microphone: a thread reads it through PortAudio, and waits for an unplugged one.
 
 Uses python-sounddevice.readthedocs.io, which MediaPipe depends on. The FFmpeg in PyAV's wheels supports neither
 PulseAudio nor PipeWire, and does not find a Linux system's ALSA settings.
@@ -128,7 +128,7 @@ def _require_sounddevice() -> Any:
 
 
 class Microphone:
-    """A microphone that is read continuously, so that the driver's buffer stays empty. A context manager.
+    """Reads a microphone continuously, so that the driver's buffer stays empty. A context manager.
 
     Args:
         open_one: Opens it; called again after it was unplugged. Its first failure is raised by ``__enter__``.

@@ -427,7 +427,7 @@ def first_picture(path: Path, pictures: Iterator[av.VideoFrame]) -> av.VideoFram
 
 
 def describe_video(facts: SourceFacts, frame: av.VideoFrame) -> VideoInfo:
-    """Combine the headers with what only a decoded frame shows (layout, tags, rotation, side data).
+    """Combine the headers with what only a decoded frame shows: layout, tags, rotation, side data.
 
     Args:
         facts: Facts from the source.

@@ -208,8 +208,7 @@ class _SegmentReading:
         end = self._segment.end
         if end is None or stamp is None:
             return False
-        # Decoding times only increase. Whether a packet is a keyframe is the parser's opinion and may differ from the
-        # index.
+        # Decoding times only increase. Parser and index may disagree whether a packet is a keyframe.
         return stamp == end or (stamp > end and (self._stamp == "dts" or packet.is_keyframe))
 
 

@@ -238,7 +238,7 @@ _CODING_TAGS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class CarriedStream:
-    """What was done with one stream of the source."""
+    """How one stream of the source was handled."""
 
     index: int
     """Its index in the source."""
@@ -254,7 +254,7 @@ class CarriedStream:
     """True if players should play or show it by default."""
 
     def in_words(self) -> str:
-        """One line on what was done with the stream."""
+        """Tell in one line how the stream was handled."""
         target = f" to {self.target_codec}" if self.action == "re-encoded" else ""
         return f"{self.kind} ({self.codec}) {self.action}{target}{f': {self.reason}' if self.reason else ''}"
 

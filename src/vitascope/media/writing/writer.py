@@ -63,7 +63,7 @@ class WriteReport:
     byte_count: int
     """Size of the finished output in bytes; 0 before that."""
     streams: tuple[CarriedStream, ...]
-    """The source's audio, subtitles and attachments, and what was done with each."""
+    """The source's audio, subtitles and attachments, and how each was handled."""
     notes: tuple[str, ...]
     """Losses, one line each."""
 
@@ -75,8 +75,8 @@ class VideoWriter:
     tags, audio and subtitles are preserved, as far as the container allows; ``report.notes`` lists the rest. The
     output gets its name in ``finish``.
 
-    As a context manager it finishes when the block ends normally. On an interrupt, and with ``keep_partial`` on a
-    corrupt input, it keeps what there is as ``<name>.part``; on any other error it removes it.
+    As a context manager it finishes when the block ends normally. On an interrupt, and with ``keep_partial``
+    on a corrupt input, it keeps the frames so far as ``<name>.part``; on any other error it removes them.
 
     Args:
         path: The output. For pictures: a folder, or a name with a number pattern such as ``frame_%05d.png``; a plain
@@ -508,8 +508,8 @@ class ContainerMetadata:
 
         Args:
             path: The file.
-            streams: What was done with the source's streams: re-encoded audio is no longer ambisonic, and FFmpeg
-                makes players show the first subtitles even if none should be shown by default.
+            streams: How the source's streams were handled: re-encoded audio is no longer ambisonic, and
+                FFmpeg makes players show the first subtitles even if none should be shown by default.
 
         Raises:
             OutputError: The file cannot be written.

@@ -20,11 +20,11 @@ from vitascope.gpu.kernels.resize_normalize import resized
 from vitascope.models.network import FloatArray, InputLayout, MatteEstimate, NetworkInput
 
 TILES_LONGEST_SIDE = 48
-"""Tiles along the longest side in ``tile_means``: about 16 samples of the network's picture to a tile."""
+"""Tiles along the longest side in ``tile_means``: a tile has about 16 samples of the network's picture."""
 
 
 class JoinedPictures:
-    """Pictures [T, E, ...] of consecutive frames, in the arrays that they came in; joining and slicing copy nothing.
+    """Pictures [T, E, ...] of consecutive frames, in their original arrays; joining and slicing copy nothing.
 
     Args:
         parts: Arrays [t, E, ...] in the host's memory, or ``JoinedPictures``; t may be 0.
@@ -56,7 +56,7 @@ class JoinedPictures:
         return sum(part.nbytes for part in self._parts)
 
     def __getitem__(self, which: int | slice) -> Any:
-        """Pictures of one frame, [E, ...], or of a range of frames."""
+        """Return the pictures of one frame, [E, ...], or of a range of frames."""
         if not isinstance(which, slice):
             return self[which : which + 1].together()[0]
         first, end, _ = which.indices(len(self))
@@ -69,7 +69,7 @@ class JoinedPictures:
         return JoinedPictures(taken or [self._parts[0][:0]])
 
     def together(self) -> npt.NDArray[Any]:
-        """All pictures as one array; a view if they came in one."""
+        """Return all pictures as one array; a view if they are in one array."""
         return self._parts[0] if len(self._parts) == 1 else np.concatenate(self._parts)
 
 
@@ -85,19 +85,19 @@ class Batch:
     much_is_new: Sequence[bool] = ()
     """For each frame, True where much of the picture is new, apart from motion; empty if unknown."""
     tiles: Any = None
-    """float32 [T, 3 E, rows, columns], RGB 0..1: ``tile_means`` of each frame, or only of the first eye [T, 3, ...]
-    where no lever needs both; cuts are found with the first eye's. None if not needed. On the images' device at first,
-    in the host's memory when cuts are looked for."""
+    """float32 [T, 3 E, rows, columns], RGB 0..1: ``tile_means`` of each frame, or only of the first eye [T,
+    3, ...] if no lever needs both; cuts are found with the first eye's. None if not needed. On the images'
+    device at first, in the host's memory when cuts are searched for."""
     prepared: Any = None
     """CUDA event after which frames and images are ready; None on the CPU."""
     seen: Any = None
     """``Download`` of ``tiles``, where they are needed; None on the CPU."""
     is_cut_short: bool = False
-    """True if the batch begins a shot and the run ends within the first frames, which are looked ahead to together: a
-    longer run would give other mattes."""
+    """True if the batch begins a shot and the run ends within the frames of its look-ahead: a longer run
+    would give other mattes."""
     following: Sequence[Frame] = ()
-    """The shot's next frames, which come again in the next batch, for levers that run backwards from them; empty
-    without such a lever, and at a shot's end."""
+    """The shot's next frames, for levers that run backwards from them; they come again in the next batch.
+    Empty without such a lever, and at a shot's end."""
     shown: Any = None
     """[T, E * count, ...]: the fisheye pictures of ``images``, if they are made in advance; in joined batches both are
     ``JoinedPictures``."""
@@ -139,7 +139,7 @@ class Batch:
         )
 
     def take(self, indices: Sequence[int]) -> Batch:
-        """Some of the frames, in order."""
+        """Return some of the frames, in order."""
         if len(indices) == len(self):
             return self
         where = list(indices)
@@ -214,13 +214,13 @@ class Unfinished(Protocol):
 
 
 class Estimator(Protocol):
-    """Gives a matte for each frame of one stream; called in order, by one thread.
+    """Makes a matte for each frame of one stream; called in order, by one thread.
 
-    The network is one (``ShotInference``), and so is everything in front of it: levers, the cache.
+    The network is an estimator (``ShotInference``), and so is everything in front of it: levers, the cache.
     """
 
     def estimate(self, batch: Batch) -> list[MatteEstimate]:
-        """Mattes of the next frames, one each."""
+        """Return the mattes of the next frames, one each."""
         ...
 
 
@@ -242,7 +242,7 @@ class RememberingEstimator(Estimator, Protocol):
     """An estimator whose network's memory can be saved, so that another run can continue from it."""
 
     def memory(self) -> list[FloatArray] | None:
-        """The network's memory of the stream; None if it cannot be saved."""
+        """Return the network's memory of the stream; None if it cannot be saved."""
         ...
 
     def remember(self, memory: Sequence[FloatArray]) -> bool:
@@ -257,13 +257,13 @@ def mirrored(images: Any, layout: InputLayout) -> Any:
 
 
 def tiles_size(height: int, width: int) -> tuple[int, int]:
-    """(rows, columns) of the tiles of a picture: at most 48 along the longer side."""
+    """Return (rows, columns) of the tiles of a picture: at most 48 along the longer side."""
     shrink = max(max(height, width) / TILES_LONGEST_SIDE, 1.0)
     return max(round(height / shrink), 1), max(round(width / shrink), 1)
 
 
 def tile_means(rgb: Any) -> Any:
-    """Mean of each tile of a picture, in which noise averages out; shows whether a picture changed, and where.
+    """Compute the mean of each tile of a picture: it averages out noise, and shows where a picture changed.
 
     Args:
         rgb: float32 or float16 [T, E, 3, h, w], 0..1, NumPy or CuPy, any strides.

@@ -10,11 +10,11 @@ into memory.
 
 Records hold the network's output for a stretch of frames as bytes: small, and exact where it matters.
 
-Most of a matte is clearly background or clearly person. A sample of the coefficients is *plain* if alpha is 0 (or 1)
-for every grey that the picture may have there, and the same holds for its eight neighbours: then everything
-interpolated from it is 0 (or 1), too. Plain samples are stored in two bits, the others unchanged. Unpacked coefficients
-refine to exactly the same alpha for every picture whose greys lie in ``GREYS``: all colours that exist, with a margin
-for noise.
+Most of a matte is clearly background or clearly person. A sample of the coefficients is *plain* if alpha is 0
+(or 1) for every grey that the picture may have there, and for its eight neighbours, too: then everything
+interpolated from it is also 0 (or 1). Plain samples are stored in two bits, the others unchanged. Unpacked
+coefficients refine to exactly the same alpha for every picture whose greys lie in ``GREYS``: all colours that
+exist, with a margin for noise.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class DamagedRecordError(Exception):
 
 
 def pack_estimates(estimates: Sequence[MatteEstimate]) -> npt.NDArray[np.uint8]:
-    """Estimates as bytes.
+    """Pack estimates into bytes.
 
     Args:
         estimates: gain and offset, float32 or float16 [E, C, h, w] in the host's memory, alpha's plane last; an object
@@ -90,7 +90,7 @@ def pack_estimates(estimates: Sequence[MatteEstimate]) -> npt.NDArray[np.uint8]:
 
 
 def unpack_estimates(record: npt.NDArray[np.uint8]) -> list[MatteEstimate]:
-    """The estimates of a record, in the host's memory.
+    """Unpack the estimates of a record, in the host's memory.
 
     Raises:
         DamagedRecordError: The bytes are not a valid record.
@@ -118,7 +118,7 @@ def unpack_estimates(record: npt.NDArray[np.uint8]) -> list[MatteEstimate]:
 
 
 def _kinds(gain: npt.NDArray[Any], offset: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """Class of each sample [E, h, w]: background, person, or stored as it is."""
+    """Classify each sample [E, h, w]: background, person, or stored unchanged."""
     slope, bias = gain.astype(np.float32), offset.astype(np.float32)
     ends = [slope * np.float32(grey) + bias for grey in GREYS]
     kinds = np.full(gain.shape, _OWN, np.uint8)
@@ -147,7 +147,7 @@ def _unpacked(body: memoryview, shape: tuple[int, ...], dtype: np.dtype[Any]) ->
 _FORMAT = 1
 _RECORD_FRAMES = 32
 _OWN_SHARE = 0.9
-"""Maximum share of the cache for one stretch: with more it would evict its own beginning."""
+"""Maximum share of the cache for one stretch: a larger one would evict its own beginning."""
 
 
 @dataclass(slots=True)
@@ -230,12 +230,12 @@ class MatteCache:
         return index - self.first_index < self.known_frames
 
     def starts_shot(self, index: int) -> bool:
-        """True where a covered frame starts a shot."""
+        """True if a covered frame starts a shot."""
         return index - self.first_index in self._cuts
 
     def take(self, index: int) -> MatteEstimate | None:
-        """The matte of a covered frame, in the host's memory; None if it has been evicted. Called in frame order."""
-        assert self._manifest is not None  # covered frames have one
+        """The matte of a covered frame, in the host's memory; None if evicted. Called in frame order."""
+        assert self._manifest is not None  # covered frames have a record
         index -= self.first_index
         first, estimates = self._loaded
         if not first <= index < first + len(estimates):
@@ -287,7 +287,7 @@ class MatteCache:
             self._store(memory or ())
 
     def finish(self, *, is_whole: bool, memory: Sequence[FloatArray] | None = None) -> None:
-        """Write everything that is pending.
+        """Write everything pending.
 
         Args:
             is_whole: True if the stretch was run to its end.
@@ -336,7 +336,7 @@ class MatteCache:
 
     def _store(self, memory: Sequence[FloatArray], *, is_whole: bool = False) -> None:
         manifest = self._manifest
-        assert manifest is not None  # there is something to store
+        assert manifest is not None  # mattes are pending
         try:
             if self._waiting:
                 record = pack_estimates(self._waiting)
@@ -369,7 +369,7 @@ class MatteCache:
 
 
 def stretch_key(video: str, **what: object) -> str:
-    """The key of a stretch.
+    """Make the key of a stretch.
 
     Args:
         video: Its file's fingerprint.
@@ -380,15 +380,15 @@ def stretch_key(video: str, **what: object) -> str:
 
 
 _MEMORY_FRAMES = 240
-"""Frames between two copies of the network's memory: an interrupted run loses at most so many. A copy takes about 20
-MB, up to 64 MB for two eyes of VR."""
+"""Frames between two copies of the network's memory: an interrupted run loses at most that many. A copy takes
+about 20 MB, up to 64 MB for two eyes of VR."""
 
 
 class Coming(Protocol):
     """Arrays on their way from the GPU."""
 
     def wait(self) -> Sequence[Any]:
-        """The arrays in the host's memory, once they are there."""
+        """Wait for the arrays, and return them in the host's memory."""
         ...
 
 
@@ -408,11 +408,11 @@ class _NewMatte:
 
 
 class CachedMattes:
-    """Gets mattes from the cache, and missing ones from the network, which is not opened before it is needed.
+    """Gets mattes from the cache, and missing ones from the network, which is opened when it is first needed.
 
     Args:
         cache: Mattes of this stretch of the video.
-        stream: The network, and how it is shown frames.
+        stream: The network, and how frames are shown to it.
         open_inner: Makes the rest of the chain; called when the first matte is missing.
         download: Starts copying CuPy arrays to the host; None if all are in the host's memory.
     """
@@ -440,7 +440,7 @@ class CachedMattes:
         return self._cache.covers(index)
 
     def needs_pictures(self, index: int) -> bool:
-        """True for frames that the network will see, and for the one before them: both tell whether a shot begins."""
+        """True for frames that the network will see and the one before them: both tell if a shot begins."""
         cache = self._cache
         return not (cache.covers(index) and (cache.is_complete or cache.covers(index + 1)))
 
@@ -521,7 +521,7 @@ class CachedMattes:
         return self._kept(batch, self._asked(batch), before=before)
 
     def _asked(self, batch: Batch) -> list[MatteEstimate]:
-        """The network's output; frames that it did not see start a new shot for it."""
+        """Run the network; after frames that it did not see, a new shot starts for it."""
         if self._broke_off:
             batch = replace(batch, starts_shot=[True, *batch.starts_shot[1:]])
             self._broke_off = False
@@ -530,7 +530,7 @@ class CachedMattes:
     def _kept(
         self, batch: Batch, estimates: Sequence[MatteEstimate], *, before: list[FloatArray] | None
     ) -> list[MatteEstimate]:
-        """New estimates as coefficients, on their way into the cache."""
+        """Convert new estimates to coefficients, on their way into the cache."""
         stream, memory = self._stream, self._memory(len(batch))
         answers: list[MatteEstimate] = []
         for at, (estimate, starts_shot) in enumerate(zip(estimates, batch.starts_shot, strict=True)):
@@ -560,7 +560,7 @@ class CachedMattes:
         return self._download([one if one.flags.c_contiguous else one.copy() for one in arrays])
 
     def _memory(self, frames: int) -> list[FloatArray] | None:
-        """The network's memory after so many more frames, if a copy is due."""
+        """Return the network's memory after that many more frames, if a copy is due."""
         if not isinstance(self._inner, RememberingEstimator):
             return None
         self._since_memory += frames

@@ -2,11 +2,12 @@
 
 Videos are recognised by the content of their files, without reading all of it.
 
-Name and date do not identify content: a copy keeps neither, an overwritten file may keep both. Videos are large and
-compressed: any other encoding of any other pictures differs almost everywhere, even at the same size. So the hash
-covers the size, the first and the last mebibyte (where containers keep their headers and indexes) and 64 blocks of 64
-KiB spread evenly between. Files up to ``WHOLE_BYTES`` are hashed completely. A change of a few bytes in the middle of a
-larger file of unchanged size can be missed; no editor or encoder does that.
+Name and date do not identify content: a copy has others, an overwritten file may have the same. Videos are
+large and compressed: any other encoding of any other pictures differs almost everywhere, even at the same
+size. So the hash covers the size, the first and the last mebibyte (where containers keep their headers and
+indexes) and 64 blocks of 64 KiB spread evenly between. Files up to ``WHOLE_BYTES`` are hashed completely. A
+change of a few bytes in the middle of a larger file of unchanged size can be missed; no editor or encoder
+does that.
 """
 
 from __future__ import annotations
@@ -59,13 +60,13 @@ _BLOCKS, _BLOCK_BYTES = 64, 64 << 10
 
 
 def video_fingerprint(video: Path) -> str:
-    """A hexadecimal BLAKE2b-160 that identifies the content of a video, or of all images in order.
+    """Compute a hexadecimal BLAKE2b-160 that identifies the content of a video, or of all images in order.
 
     Args:
         video: A file, a folder of images or an image pattern.
 
     Raises:
-        InputError: It cannot be read.
+        InputError: The file cannot be read.
     """
     digest = hashlib.blake2b(digest_size=20)
     try:
@@ -140,11 +141,11 @@ class DeferredNetwork:
         return self.chosen.network
 
     def input_for(self, region_size: tuple[int, int]) -> NetworkInput:
-        """As the network says."""
+        """See ``MattingNetwork.input_for``."""
         return self.opened().input_for(region_size)
 
     def new_state(self) -> NetworkState:
-        """A state of the network's."""
+        """Create a state of the network."""
         return self.opened().new_state()
 
     def infer(self, images: FloatArray, state: NetworkState) -> list[MatteEstimate]:
@@ -152,7 +153,7 @@ class DeferredNetwork:
         return self.opened().infer(images, state)
 
     def close(self) -> None:
-        """Close it if it was opened."""
+        """Close the network if it was opened."""
         if self.chosen is not None:
             self.chosen.network.close()
 
@@ -169,21 +170,21 @@ _NO_BOUND_GB = 1e9
 
 
 class CacheContents(NamedTuple):
-    """Number and size of the kept mattes."""
+    """Number and size of the stored mattes."""
 
     folder: Path
     entries: int
-    """Files: a video has one for every few dozen frames."""
+    """Number of files: one for every few dozen frames of a video."""
     size_bytes: int
 
 
 def cache_folder() -> Path:
-    """The folder of stored mattes; other findings about videos are in folders beside it.
+    """Return the folder of stored mattes; other findings about videos are in folders beside it.
 
-    It lies below Vitascope's home; where that cannot be written, in a folder of this user's for temporary files.
+    It is in Vitascope's home or, if that is not writable, in a folder of this user for temporary files.
 
     Raises:
-        OutputError: That is not a folder of this user's.
+        OutputError: That is not a folder owned by this user.
     """
     home = vitascope_home()
     return (home if _may_be_written(home) else _folder_meanwhile()) / "mattes"
@@ -195,7 +196,7 @@ def keeps_findings(settings: Settings) -> bool:
 
 
 def notes_on_cache() -> tuple[str, ...]:
-    """A note for a run that stores findings about videos, if Vitascope's home cannot be written.
+    """Make a note for a run that stores findings about videos, if Vitascope's home is not writable.
 
     Raises:
         OutputError: As of ``cache_folder``.
@@ -213,8 +214,8 @@ def _may_be_written(folder: Path) -> bool:
 
 
 def _folder_meanwhile() -> Path:
-    """Path of a private folder of this user, created if missing."""
-    user = str(os.getuid()) if hasattr(os, "getuid") else "files"  # Windows' folder is the user's own
+    """Return the path of a private folder of this user, created if missing."""
+    user = str(os.getuid()) if hasattr(os, "getuid") else "files"  # on Windows, the folder is the user's own
     folder = Path(tempfile.gettempdir(), f"vitascope-{user}")
     with wrap_output_error(folder, "create it"):
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -230,7 +231,7 @@ def _folder_meanwhile() -> Path:
 
 
 def cache_contents(folder: Path | None = None) -> CacheContents:
-    """The current contents of the cache; all zero if nothing was ever stored.
+    """Count the contents of the cache; all zero if nothing was ever stored.
 
     Args:
         folder: Folder of a ``CacheManager``; that of mattes when omitted.
@@ -238,7 +239,7 @@ def cache_contents(folder: Path | None = None) -> CacheContents:
     folder = folder or cache_folder()
     if not folder.is_dir():
         return CacheContents(folder, 0, 0)
-    # Unbounded, so that looking evicts nothing.
+    # Unbounded, so that this evicts nothing.
     with CacheManager(disk_cache_gb=_NO_BOUND_GB, folder=folder) as entries:
         stats = entries.stats()
     return CacheContents(folder, stats.disk_entries, stats.disk_bytes)
@@ -263,9 +264,9 @@ def clear_cache(folder: Path | None = None) -> CacheContents:
 def open_or_defer(
     settings: Settings, store: ModelStore | None, open_network: Callable[[], ChosenNetwork[MattingNetwork]]
 ) -> ChosenNetwork[MattingNetwork]:
-    """The run's network; with the cache on, it is opened when the first matte is missing.
+    """Return the run's network; with the cache on, it is opened when the first matte is missing.
 
-    A network that is not on this machine is downloaded now: without its file, mattes cannot be matched to it.
+    Downloads a network that is not on this machine now: without its file, mattes cannot be matched to it.
 
     Args:
         settings: The run's settings.
@@ -279,7 +280,7 @@ def open_or_defer(
     try:
         if network_sha256(wanted, store) is None:
             return open_network()
-    except ModelError:  # opening it raises the better message
+    except ModelError:  # opening it raises a better message
         return open_network()
     is_file = is_network_file(wanted)
     network = DeferredNetwork(
@@ -300,7 +301,7 @@ def open_matte_cache(
     stretch: str | None = None,
     int8_decoder: bytes | None = None,
 ) -> MatteCache | None:
-    """The cache of one video under the run's settings; None if it is switched off.
+    """Open the cache of one video under the run's settings; None if it is switched off.
 
     Args:
         video: The video.
@@ -341,7 +342,7 @@ def open_matte_cache(
         cuts=wanted.scene_cut_threshold,
         damage=wanted.max_corrupt_frames,
         inference=sorted(inference.model_dump().items()),
-        # Batching decides which frames a lever looks at.
+        # Batching decides which frames a lever sees.
         frames_per_call=None if is_plain else frames_per_call,
     )
     capacity = settings.processing.cache_size_gb
@@ -355,7 +356,7 @@ def open_matte_cache(
 
 
 def rules_of_mattes(device_kind: Literal["cpu", "cuda"]) -> tuple[object, ...]:
-    """Rules, other than settings, for how networks are shown frames: mattes made under other rules are not reused.
+    """Rules, other than settings, for showing frames to networks: mattes made under others are not reused.
 
     Returns:
         Values with a stable ``repr``.
@@ -386,7 +387,7 @@ def rules_of_mattes(device_kind: Literal["cpu", "cuda"]) -> tuple[object, ...]:
 
 
 def network_sha256(name: str, store: ModelStore) -> str | None:
-    """The sha256 of a network's file; None when it is not on this machine."""
+    """Return the sha256 of a network's file; None if it is not on this machine."""
     if is_network_file(name):
         path = Path(name)
         return Fingerprint.of(path).sha256 if path.is_file() else None

@@ -16,18 +16,19 @@ from vitascope.segmentation.matting.look_ahead import shrunk
 CLOSE_UP_SIDE: Final = 512
 """Longest side, in samples, of the network's pictures of close-ups; the network's authors use it for all videos.
 
-The larger pictures for whole bodies have finer edges, but lose torsos that fill them: two thirds of one in a white
-shirt at a white table were gone within a second."""
+The larger pictures for whole bodies give finer edges, but lose torsos that fill them: two thirds of a torso
+in a white shirt at a white table were gone within a second."""
 LOOK_EVERY_FRAMES: Final = 64
-"""Frames, inside a shot, between two checks whether somebody fills the picture: each check waits for the network's
-output. A power of two, so that no batch is split for it."""
+"""Frames between two checks, inside a shot, of whether somebody fills the picture: each check waits for the
+network's output. A power of two, so that checks split no batch."""
 _CLOSE = 0.25
 """Minimum share of the picture for a close-up. Above it, on clips with a truth, 512 samples are as good as 768; below,
 they are worse in all clips (``benchmarks/close_ups.py``). Earlier frames do not count, so that a stretch that begins in
 the middle of a shot decides like the whole."""
 _THICK = 0.195
-"""Minimum radius of the largest circle inside the people, as a share of the square root of the picture's area, for one
-person to fill it: several people who touch are thinner, and smaller pictures would lose the smaller of them."""
+"""Minimum radius of the largest circle inside the people, as a share of the square root of the picture's
+area, for one person to fill it: several people who touch are thinner, and a smaller picture would lose the
+smaller ones."""
 CLOSE_UP_RULES: Final = (CLOSE_UP_SIDE, LOOK_EVERY_FRAMES, _CLOSE, _THICK)
 """Constants that mattes of a network with close-ups depend on."""
 _PERSON = 0.5
@@ -37,7 +38,8 @@ class CloseUps:
     """Chooses between two picture sizes for a stream: smaller while a person fills the picture.
 
     Args:
-        usual: The network's picture of whole bodies, NCHW; its longest side is above ``CLOSE_UP_SIDE``.
+        usual: Format of the network's picture of whole bodies, NCHW; its longest side is above
+            ``CLOSE_UP_SIDE``.
     """
 
     def __init__(self, usual: NetworkInput) -> None:
@@ -49,7 +51,7 @@ class CloseUps:
 
     @staticmethod
     def may_need(usual: NetworkInput) -> bool:
-        """False if the usual pictures are no larger than those of close-ups."""
+        """False if the usual pictures are no larger than those for close-ups."""
         return max(usual.size) > CLOSE_UP_SIDE
 
     @property
@@ -81,11 +83,11 @@ class CloseUps:
         self.are_seen = are_seen
 
     def with_choice(self, memory: list[FloatArray]) -> list[FloatArray]:
-        """State for a run that continues: the memory alone, as its size tells which pictures are in use."""
+        """State for a run that continues: only the memory, whose size tells which pictures are in use."""
         return memory
 
     def go_on_from(self, memory: Sequence[FloatArray]) -> Sequence[FloatArray]:
-        """Continue an earlier run; its pictures had twice the size of the memory's first array.
+        """Continue an earlier run, whose pictures had twice the size of the memory's first array.
 
         Returns:
             The network's memory.
@@ -96,7 +98,7 @@ class CloseUps:
 
 
 def largest_share(alpha: npt.NDArray[np.float32]) -> float:
-    """The share of the picture covered by the largest connected person.
+    """Measure the share of the picture covered by the largest connected person.
 
     Args:
         alpha: float32 [h, w], 0..1.
@@ -105,7 +107,7 @@ def largest_share(alpha: npt.NDArray[np.float32]) -> float:
 
 
 def people_boxes(alpha: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:
-    """Boxes of connected people: left, top, width, height and area in samples, int32 [N, 5].
+    """Find the boxes of connected people: left, top, width, height and area in samples, int32 [N, 5].
 
     Args:
         alpha: float32 [h, w], 0..1.
@@ -116,10 +118,10 @@ def people_boxes(alpha: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:
 
 
 def _thickness(alpha: npt.NDArray[np.float32]) -> float:
-    """The radius of the largest circle inside the people, as a share of the square root of the picture's area.
+    """Radius of the largest circle inside the people, as a share of the square root of the picture's area.
 
-    The circle may reach beyond the picture, where bodies continue. Holes count as people: the network loses parts of
-    people who fill the picture, and they hold things.
+    The circle may extend beyond the picture, where bodies continue. Holes count as people: the network loses
+    parts of people who fill the picture, and people hold things.
     """
     people = (alpha > _PERSON).astype(np.uint8)
     outlines, _ = cv2.findContours(people, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)

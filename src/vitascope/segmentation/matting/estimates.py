@@ -31,7 +31,7 @@ def plain_rgb(images: npt.NDArray[Any], wanted: NetworkInput) -> npt.NDArray[np.
 
     Args:
         images: [..., 3, h, w] or [..., h, w, 3], NumPy or CuPy; the result is the same.
-        wanted: How they were prepared.
+        wanted: How the pictures were prepared.
     """
     planes = images if wanted.layout == "NCHW" else images.swapaxes(-1, -2).swapaxes(-2, -3)
     if wanted.mean == (0.0, 0.0, 0.0) and wanted.std == (1.0, 1.0, 1.0):
@@ -46,7 +46,7 @@ def plain_rgb(images: npt.NDArray[Any], wanted: NetworkInput) -> npt.NDArray[np.
 def fit_plain_matte(
     images: npt.NDArray[Any], alpha: npt.NDArray[np.float32], wanted: NetworkInput
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Guided-filter coefficients of a plain matte.
+    """Compute the guided-filter coefficients of a plain matte.
 
     Args:
         images: [E, ...] the network's pictures of one frame, in the host's memory.
@@ -148,14 +148,14 @@ def bounded(
     """
     kept = [as_coefficients(one, seen, wanted) for one, seen in zip(estimates, images, strict=True)]
     together = MatteEstimate.joined(kept)
-    assert together.gain is not None  # made above
+    assert together.gain is not None  # set above
     assert together.offset is not None
     picture = _picture_of(together, images.reshape(-1, *images.shape[2:]), wanted)
     return bound_alpha(together.gain, together.offset, picture, is_mirrored=is_mirrored)
 
 
 def coarse(planes: Any) -> Any:
-    """Shrink planes [N, C, h, w] to a quarter of the size, for telling people apart, on their device."""
+    """Shrink planes [N, C, h, w] to a quarter of the size, to tell people apart, on their device."""
     height, width = planes.shape[2:]
     return resized(planes, (ceil(height / COARSER), ceil(width / COARSER)))
 

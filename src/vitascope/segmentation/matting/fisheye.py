@@ -34,11 +34,12 @@ _LARGEST_FOV_DEGREES = 200.0
 overlap by 20 degrees, so that a person at the seam of one is whole in the other."""
 
 _BEND: Final = 0.5
-"""Bend of the pictures for people at the rim, whom equidistant pictures widen up to 1.6 times. People ahead get a fifth
-fewer samples along each side: even with 0.35, alpha's error in four stereo scenes grew by 3 to 20 percent."""
+"""Bend of the pictures for people at the rim, who become up to 1.6 times as wide in equidistant pictures.
+People ahead get a fifth fewer samples along each side: even with 0.35, alpha's error in four stereo scenes
+grew by 3 to 20 percent."""
 _REPEATED_SAMPLES: Final = 4
-"""Samples of the rim repeated around the circle of bent pictures: people do not end where the picture does. 8, in
-pictures of 784 samples instead of 768, was no better."""
+"""Samples of the rim repeated around the circle of bent pictures, because people continue beyond the picture.
+8, in pictures of 784 samples instead of 768, was no better."""
 _FRAMES_TOGETHER: Final = 4
 """Frames whose estimates a GPU maps back in one launch."""
 BENT_PICTURES: Final = (_BEND, _REPEATED_SAMPLES)
@@ -110,7 +111,7 @@ class FisheyeViews:
         return replace(self, eye=replace(self.eye, size=(height, width)), size=size)
 
     def samples(self, steps: int, eyes: int) -> int:
-        """Number of samples in the fisheye pictures of some frames."""
+        """Count the samples in the fisheye pictures of some frames."""
         return steps * eyes * self.count * math.prod(self.size)
 
     def show(self, images: Any, *, memory: RecycledArrays | None = None) -> Any:
@@ -152,7 +153,7 @@ class FisheyeViews:
         network's foreground, which nothing needs, are dropped.
 
         Args:
-            estimates: Of one frame each, all of one form and size.
+            estimates: Estimates of one frame each, all of one form and size.
         """
         together = _FRAMES_TOGETHER if estimates and is_on_gpu(estimates[0].planes[0]) else 1
         back: list[MatteEstimate] = []
@@ -190,7 +191,7 @@ def _count(lens: Equirectangular | Fisheye) -> int:
 
 
 def _fov_degrees(lens: Equirectangular | Fisheye) -> float:
-    """The field of view with which the fisheye pictures show all of an eye."""
+    """Return the field of view with which the fisheye pictures show all of an eye."""
     if isinstance(lens, Fisheye):
         return lens.fov_degrees
     if _count(lens) == 2:
@@ -201,18 +202,18 @@ def _fov_degrees(lens: Equirectangular | Fisheye) -> float:
 
 
 def _picture_lens(views: FisheyeViews) -> Fisheye:
-    """The lens of each fisheye picture: its circle, with the repeated rim around it."""
+    """Make the lens of each fisheye picture: its circle, with the repeated rim around it."""
     return Fisheye(_fov_degrees(views.lens), radius=(views.radius, views.radius), bend=views.bend)
 
 
 def _cameras(lens: Equirectangular | Fisheye) -> list[npt.NDArray[np.float64]]:
-    """Rotations of the fisheye pictures: ahead, and back."""
+    """Return the rotations of the fisheye pictures: ahead, and back."""
     return [turned(yaw_degrees=180.0 * number) for number in range(_count(lens))]
 
 
 @lru_cache(maxsize=16)
 def _maps_there(views: FisheyeViews, device: int | None) -> _Maps:
-    """For each fisheye picture, the samples of the eye to read."""
+    """Compute the samples of the eye to read, for each fisheye picture."""
     lens, shown = views.lens, _picture_lens(views)
     across, down = _grid(views.size)
     # The rim is repeated: with a black surround, the whole circle looks like an object, and people who reach it are cut
@@ -256,7 +257,7 @@ def _maps_back(views: FisheyeViews, size: tuple[int, int], device: int | None) -
     fisheye = _picture_lens(views)
     if isinstance(lens, Fisheye):
         places = reprojection_map(fisheye, lens, source_size=size, target_size=views.eye.size)
-        inside = (places[0] != OUTSIDE).astype(np.float32)  # there is nobody outside the eye's circle
+        inside = (places[0] != OUTSIDE).astype(np.float32)  # nobody is outside the eye's circle
         return _on_device([(*_inside_circle(*places, size), inside)], device)
     angle = np.degrees(np.arccos(np.clip(lens.unproject(*_grid(views.eye.size))[2], -1, 1)))
     # Where two pictures overlap, one fades into the other.
@@ -273,7 +274,7 @@ def _maps_back(views: FisheyeViews, size: tuple[int, int], device: int | None) -
 
 
 def _grid(size: tuple[int, int]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """X and y of each sample's centre, as fractions of width and height."""
+    """Return x and y of each sample's centre, as fractions of width and height."""
     height, width = size
     y, x = np.meshgrid((np.arange(height) + 0.5) / height, (np.arange(width) + 0.5) / width, indexing="ij")
     return x, y
@@ -282,7 +283,7 @@ def _grid(size: tuple[int, int]) -> tuple[npt.NDArray[np.float64], npt.NDArray[n
 def _inside_circle(
     map_x: npt.NDArray[np.float32], map_y: npt.NDArray[np.float32], size: tuple[int, int]
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Move places at the circle's border inwards by the reach of bilinear interpolation."""
+    """Move positions at the circle's border inwards by the reach of bilinear interpolation."""
     (height, width), moved = size, []
     across, down = (map_x + 0.5) / width * 2 - 1, (map_y + 0.5) / height * 2 - 1
     scale = np.minimum(1, (1 - 3 / min(size)) / np.maximum(np.hypot(across, down), 1e-6))
@@ -292,7 +293,7 @@ def _inside_circle(
 
 
 def _device_of(array: Any) -> int | None:
-    """The GPU's number; None on the CPU."""
+    """Return the GPU's number; None on the CPU."""
     return int(array.device.id) if is_on_gpu(array) else None
 
 

@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 _MEAN_CODES, _WORST_CODES = 1, 3
 """Maximum error of alpha, in codes of an 8-bit matte: on average, and in the worst frame."""
 _PLACES = (1 / 6, 1 / 2, 5 / 6)
-"""Places, as shares of the video, from which frames are taken: a video may begin in the dark."""
+"""Positions of the sampled frames, as shares of the video: a video may begin in the dark."""
 _SETTLING, _CALIBRATED, _COMPARED = 1, 3, 8
 """Numbers of consecutive frames at each place: to settle the memory, to calibrate, and to compare."""
 _FEWEST = _SETTLING + _CALIBRATED + 4
@@ -55,7 +55,7 @@ _ENTRIES = 9
 _WORTH_FRAMES = 300
 """Minimum length of a video in frames for INT8 to save more time than calibration takes."""
 _SOMEBODY = 1e-3
-"""Minimum mean alpha of a frame that shows somebody: without people, a comparison tells nothing."""
+"""Minimum mean alpha of a frame that shows somebody: without people, a comparison means nothing."""
 _CACHE_GB = 0.5
 
 
@@ -63,7 +63,7 @@ class Int8Choice(NamedTuple):
     """Whether INT8 is used, and why."""
 
     decoder: bytes | None
-    """The quantised decoder; None if FP32 stays."""
+    """The quantised decoder; None to keep FP32."""
     note: str
     """One line for the user."""
 
@@ -168,7 +168,7 @@ def int8_network(
     Args:
         loaded: Settings of the run.
         network: The run's network, in FP32.
-        choice: With a decoder.
+        choice: A choice that has a decoder.
         store: Where networks lie.
     """
     from vitascope.models.rvm.rvm import RvmNetwork
@@ -194,7 +194,7 @@ class _Trial:
         self._fisheye: FisheyeViews | None = None
 
     def decided(self, limits: QuantizationLimits) -> Int8Choice | str:
-        """The decoder, or the reason against it."""
+        """Make the decoder, or give the reason against it."""
         from vitascope.gpu.toolkit.quantization.quantizer import ModelQuantizer
 
         wanted = self._settings.video
@@ -267,7 +267,7 @@ class _Trial:
         return blake2b(repr(parts).encode(), digest_size=20).hexdigest()
 
     def _places(self, duration_seconds: float | None, count: int | None) -> list[float]:
-        """Times to sample, in seconds."""
+        """Return the times to sample, in seconds."""
         begin = self._settings.video.start_seconds
         per_place = _SETTLING + _CALIBRATED + _COMPARED
         if duration_seconds is None or count is None or count < per_place * len(_PLACES):
@@ -360,7 +360,7 @@ def _cache() -> CacheManager:
 
 
 def _kept(key: str) -> tuple[bytes, Comparison] | None:
-    """The decoder and measurements of an earlier run."""
+    """Read the decoder and measurements of an earlier run."""
     from vitascope.gpu.toolkit.quantization.quantizer import Comparison
 
     with suppress(OutputError), _cache() as cache:

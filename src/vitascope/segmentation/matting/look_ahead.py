@@ -1,9 +1,10 @@
 """Prepares a network's memory at the start of a shot: warm-up on the first picture, and look-ahead.
 
-A network with memory is unsure of what it sees for the first time. So before its output counts, it is shown the first
-picture a few times, small (``settle``); and if the following frames are there, they are shown to it from the last to
-the first (``look_ahead``), so that it has a past. Both make mistakes, but different ones: they miss people, and see
-some where nobody is. ``docs/decisions/0002-warm-up.md`` has the measurements.
+A network with memory is unsure of what it sees for the first time. So before its output counts, it is shown a
+small version of the first picture a few times (``settle``); and if the following frames are available, it is
+shown these from the last to the first (``look_ahead``), so that it has a past. Both make mistakes, but
+different ones: they miss people, and see people where nobody is. ``docs/decisions/0002-warm-up.md`` has the
+measurements.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ SETTLING_SIDE: Final = 384
 LOOK_AHEAD_SIDE: Final = 512
 """Longest side, in samples, of the pictures that are shown backwards: eight of them cost as much as 3.6 of 768."""
 _CELLS = 32
-"""Cells along the longest side: two mattes differ by a person if the mean of a cell differs, not just an edge."""
+"""Cells along the longest side: two mattes differ by a person if a cell's mean differs, not just an edge."""
 _DIFFERENT = 0.2
 _SURE_AHEAD, _SURE_SETTLED = 0.8, 0.9
-"""Minimum mean alpha of a person seen in only one of the two ways, look-ahead and warm-up, to be believed. On 28 clips
-with a truth, people seen backwards are real from 0.8 on (below, in two of nine); people seen in the first picture
-sometimes from 0.9 on, below never."""
+"""Minimum mean alpha to believe in a person whom only the look-ahead or only the warm-up sees. On 28 clips
+with a truth, people seen backwards are real from 0.8 on (below, two of nine); people seen in the first
+picture are sometimes real from 0.9 on, never below."""
 
 
 def settle(network: MattingNetwork, picture: Any, state: NetworkState, *, calls: int) -> list[MatteEstimate]:
@@ -72,9 +73,9 @@ def settle(network: MattingNetwork, picture: Any, state: NetworkState, *, calls:
 def settle_again(network: MattingNetwork, picture: Any, state: SpatialState) -> SpatialState:
     """Refresh the memory by showing a picture in which much is new at a small size.
 
-    People who come out from behind a passing thing are found late, and the thing is taken for them, because the memory
-    says who was there. On a smaller picture they are recognised sooner, and the refreshed memory is then used for the
-    picture itself.
+    People who emerge from behind a passing thing are found late, and the thing is taken for them, because the
+    memory says who was there. On a smaller picture, they are recognised sooner; the refreshed memory is then
+    used for the full picture.
 
     Args:
         network: The network; its pictures are [3, h, w].
@@ -112,8 +113,8 @@ def look_ahead(
 ) -> tuple[SpatialState, FloatArray]:
     """Start a shot with a memory of its first frames, seen backwards.
 
-    Where this and the warm-up on the first picture (``settle``) disagree, a person seen by only one of them is believed
-    if that one is sure; elsewhere the memory is the other's.
+    Where this and the warm-up on the first picture (``settle``) disagree, a person whom only one of them sees
+    is believed if that one is sure; otherwise the other's memory is used.
 
     Args:
         network: The network, whose memory is a ``SpatialState``; its pictures are RGB 0..1, [3, h, w].
@@ -151,7 +152,7 @@ def look_ahead(
 def _better_settled(
     settled: npt.NDArray[np.float32], ahead: npt.NDArray[np.float32]
 ) -> npt.NDArray[np.float32]:
-    """Where the memory of the warm-up is better than that of the look-ahead.
+    """Find where the warm-up's memory is better than the look-ahead's.
 
     Args:
         settled: float32 [E, h, w], 0..1: the first frame's alpha from the warm-up.

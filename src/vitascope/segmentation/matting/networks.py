@@ -22,7 +22,7 @@ from vitascope.models.store.catalogue import InputKind, load_catalogue
 from vitascope.models.store.store import Fingerprint, ModelStore
 
 FetchProgress = Callable[[str, int, int], None]
-"""Called with (model name, bytes so far, bytes in all) while a model is fetched."""
+"""Called with (model name, bytes so far, bytes in all) during a model's download."""
 
 
 _SELFIE: Final = ("selfie", "selfie-landscape")
@@ -82,19 +82,20 @@ def open_network(
     device: Device,
     progress: FetchProgress | None = None,
 ) -> ChosenNetwork[MattingNetwork]:
-    """Open the network that the settings name, fetching it when needed.
+    """Open the network that the settings name; download it if necessary.
 
-    ``auto`` is ``rvm``, or ``selfie`` if that is unavailable; every other name is that network or an error.
+    ``auto`` means ``rvm``, or ``selfie`` if that is unavailable; every other name means that network or an
+    error.
 
     Args:
         settings: The run's settings.
         store: Where networks lie.
-        device: On a GPU the network takes and gives CuPy arrays.
+        device: On a GPU, the network takes and returns CuPy arrays.
         progress: Called with the progress of a download.
 
     Raises:
         UsageError: A user's ONNX file without ``model.kind``, or ``model.kind`` without such a file.
-        ModelError: The network is unknown, cannot be fetched, fails its checksum, or is of another kind.
+        ModelError: The network is unknown, cannot be downloaded, fails its checksum, or is of another kind.
         EngineError: The engine cannot load it.
         MissingDependencyError: The engine that was requested is not installed.
     """
@@ -117,9 +118,9 @@ def _chosen(opened: _Opened, requested: str, note: str | None = None) -> ChosenN
 
 
 def foresee_network(settings: Settings, store: ModelStore) -> str:
-    """Describe the network that ``open_network`` would open; fetches nothing.
+    """Describe the network that ``open_network`` would open; download nothing.
 
-    Files on this machine are verified, and a user's ONNX file is opened and closed, so that errors show now.
+    Verifies files on this machine, and opens and closes a user's ONNX file, so that errors show now.
 
     Raises:
         UsageError: As ``open_network``.
@@ -161,7 +162,7 @@ def _open_named(
     name: str, settings: Settings, store: ModelStore, device: Device, progress: FetchProgress | None
 ) -> _Opened:
     _require_matting(name)
-    # Networks are imported when opened: a run needs one of them, and onnx alone takes 0.1 s to import.
+    # Import networks when opening them: a run needs only one, and onnx alone takes 0.1 s to import.
     match name:
         case "selfie" | "selfie-landscape":
             return _open_selfie(name, settings, store, device)
@@ -173,7 +174,7 @@ def _open_named(
 def _open_rvm(
     name: str, settings: Settings, store: ModelStore, device: Device, progress: FetchProgress | None
 ) -> _Opened:
-    # A file on this machine is verified and never silently replaced: the user should know of damage.
+    # Verify a file on this machine, and never silently replace it: the user should know of damage.
     if store.is_cached(name):
         path = store.path(name)
     else:
@@ -266,7 +267,7 @@ def is_network_file(name: str) -> bool:
 
 
 class RvmSize(TypedDict):
-    """The size of RVM's picture: arguments of its networks."""
+    """Return the size of RVM's picture, as arguments of its networks."""
 
     downsample_ratio: float | None
     longest_side: int | None
@@ -305,7 +306,7 @@ def _refuse_int8(settings: Settings, *, name: str) -> None:
 
 
 _MOST_FRAMES = 16
-"""Maximum frames per call that engines are built for, if they are built for fixed sizes."""
+"""Return the maximum frames per call for engines that are built for fixed sizes."""
 
 _INT8_FAILS = (
     "RVM in int8 fails the quantiser's gate: on some clips its matte is off by more than one code of 255 "
@@ -316,9 +317,9 @@ _INT8_FAILS = (
 def _open_rvm_on_gpu(path: Path, *, name: str, settings: Settings, device: Device) -> _Opened:
     """Open RVM on the engine that ``model.backend`` names; ``auto`` takes the first that is installed and accurate.
 
-    In order: our fused Triton kernels, PyTorch's operators, TensorRT, ONNX Runtime with its GPU providers, the CPU.
-    ``auto`` does not use ``inductor``, which is PyTorch compiled: its fusion is slower than ours, and takes minutes to
-    build.
+    The order: our fused Triton kernels, PyTorch's operators, TensorRT, ONNX Runtime with its GPU providers,
+    the CPU. ``auto`` does not use ``inductor`` (compiled PyTorch): its fusion is slower than ours and takes
+    minutes to build.
 
     Args:
         path: The official ONNX file, verified.

@@ -24,11 +24,12 @@ RIM_DEGREES: Final = 65.0
 """Angle from the axis beyond which the rim lies."""
 _SHARE: Final = 0.65
 """Share of people's area at the rim above which bent pictures are used. Above it, alpha's error falls nearly
-everywhere, also in places that it was not tuned on; below it, with somebody ahead, it often grows."""
+everywhere, also in places not used for tuning; below it, with somebody ahead, it often grows."""
 _STAYING_SHARE: Final = 0.55
-"""Share above which bent pictures stay in use: a change costs the memory, and people do not stand still. With people
-who walk along the rim, the choice changes more often with one bound than with two. A lower second bound makes changes
-rarer, but keeps bent pictures where much lies below the first; between 0.45 and 0.65 mattes are equally good."""
+"""Share above which bent pictures stay in use: a change disturbs the memory, and people move. With people who
+walk along the rim, one bound makes the choice change more often than two. A lower second bound makes changes
+rarer, but keeps bent pictures for shares far below the first; between 0.45 and 0.65, mattes are equally
+good."""
 _CELLS: Final = 96
 """Samples along each side of the small picture in which people's area is counted."""
 _PERSON: Final = 0.5
@@ -99,7 +100,7 @@ class RimPeople:
         """Continue an earlier run.
 
         Args:
-            memory: As ``with_choice`` gives it.
+            memory: From ``with_choice``.
 
         Returns:
             The network's memory.

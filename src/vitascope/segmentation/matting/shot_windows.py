@@ -10,13 +10,13 @@ from vitascope.segmentation.matting.batch import Batch
 
 
 class ShotBeginnings:
-    """Passes batches on; if a shot begins near the end of one, holds its frames until more arrive.
+    """Passes batches on; if a shot begins near the end of a batch, holds its frames until more arrive.
 
-    So every output batch that begins a shot has the shot's first ``frames`` frames, or all that it has. Fewer frames
-    than that are held back, whatever the size of batches.
+    So every output batch that begins a shot has the shot's first ``frames`` frames, or all of a shorter
+    shot's. Fewer than ``frames`` are held, whatever the size of batches.
 
     Args:
-        frames: Number of a shot's first frames that must come together; 0 and 1 hold nothing back.
+        frames: Number of a shot's first frames that must come together; 0 and 1 hold nothing.
     """
 
     def __init__(self, frames: int) -> None:
@@ -53,7 +53,7 @@ class ShotBeginnings:
         return out
 
     def flush(self) -> list[Batch]:
-        """Return the remaining frames at the end: a shot that may be cut short."""
+        """Return the remaining frames at the end, of a shot that may be cut short."""
         left = self._let_out([])
         for batch in left:
             batch.is_cut_short = True
@@ -74,7 +74,7 @@ _MOST_BYTES = 1 << 30
 
 
 class ShotWindows:
-    """Holds frames back until a window of a shot is complete, and the frames after it.
+    """Holds frames until a window of a shot and the frames after it are complete.
 
     Every output batch lies in one shot, and all but the last of a shot have the same length, counted from its
     beginning: mattes do not depend on how frames are batched. One window and the frames after it are held, however long

@@ -46,11 +46,11 @@ _FLAT_DISPARITIES = -0.04, 0.08
 of it."""
 _FINE_STEPS = (-2.0, -1.0, 0.0, 1.0, 2.0)
 _FINEST_STEPS = (-0.5, -0.25, 0.0, 0.25, 0.5)
-"""Disparities tried around those found so far, in quarter samples of the coarse pictures, where eyes are made to agree;
-``_FINEST_RADIUS`` is in the network's samples. Errors of disparities along outlines were a fifth smaller than with
-steps and ``_SMOOTH_SHARE`` twice as large in the network's pictures (six clips of ``benchmarks/vr_stereo``, seeds 51 to
-53). A gradient step after it (Lucas and Kanade, 1981) was no better, nor was smoothing that trusts places with more
-detail.
+"""Disparities to try around those found so far, in quarter samples of the coarse pictures, in which eyes are
+made to agree; ``_FINEST_RADIUS`` is in the network's samples. Errors of disparities along outlines were a
+fifth smaller than with steps and ``_SMOOTH_SHARE`` twice as large in the network's pictures (six clips of
+``benchmarks/vr_stereo``, seeds 51 to 53). A gradient step after it (Lucas and Kanade, 1981) was no better,
+nor was smoothing that trusts places with more detail.
 """
 _FLAT_RADIUS = 7
 """Radius of the window for flat eyes, in fine samples."""
@@ -69,7 +69,7 @@ both people again. With this, VR180 eyes in ``quality`` were 4 to 11 % nearer to
 _SOMEBODY = 0.1
 """Minimum alpha of a person whose disparity is tried beside them."""
 _UNKNOWN = -1.0
-"""Placeholder for the disparity, or its negative, of empty places: lower than any that is tried."""
+"""Placeholder for the disparity, or its negative, of empty areas: lower than any that is tried."""
 _TRUSTED_MEAN, _MOST_MEAN = 0.026, 0.034
 """Mean misfit along people up to which matches are fully trusted, and above which not at all: on synthetic clips it was
 0.006 to 0.018, and 0.035 to 0.09 with the eyes exchanged."""
@@ -140,8 +140,8 @@ class StereoAgreement:
         backgrounds, so mattes that agree in small pictures differ in large ones.
 
         Args:
-            estimates: Of one frame each, all of one size and form: the pictures of the first eye, then as many of the
-                second.
+            estimates: Estimates of one frame each, all of one size and form: the pictures of the first eye,
+                then as many of the second.
             images: [2 * count, ...] what the network saw of each, or the same at a larger size.
         """
         if is_on_gpu(images[0]):
@@ -157,12 +157,12 @@ class StereoAgreement:
     def _agree_on_gpu(
         self, estimates: Sequence[MatteEstimate], images: Sequence[Any]
     ) -> Iterator[MatteEstimate]:
-        """``agree`` on whole pictures, as the host would have to wait for the GPU to know where people are."""
+        """Run ``agree`` on whole pictures: to find the people, the host would have to wait for the GPU."""
         arrays = array_module(on_gpu=True)
         joined, pictures = MatteEstimate.joined(estimates), np.concatenate(list(images))
         rgb, grey, size = plain_rgb(pictures, self.wanted), None, joined.size
         if joined.alpha is not None:
-            matte = arrays.asarray(joined.alpha)  # some networks answer in the host's memory
+            matte = arrays.asarray(joined.alpha)  # some networks return arrays in the host's memory
         else:
             joined = _as_fine(joined, rgb)
             grey = small_grey(joined, pictures, self.wanted)
@@ -173,7 +173,7 @@ class StereoAgreement:
             yield agreed.of_eyes(slice(at, at + eyes))
 
     def _agree_on_cpu(self, estimate: MatteEstimate, images: Any) -> MatteEstimate:
-        """``agree`` on the part of one frame's pictures that holds everybody."""
+        """Run ``agree`` on the part of one frame's pictures that holds everybody."""
         rgb, grey, size = plain_rgb(images, self.wanted), None, estimate.size
         if estimate.alpha is not None:
             matte = np.asarray(estimate.alpha)
@@ -206,7 +206,7 @@ class StereoAgreement:
         """``agree`` on whole pictures.
 
         Args:
-            estimate: Of N consecutive frames.
+            estimate: Estimates of N consecutive frames.
             rgb: [2 * N * count, 3, h, w] what the network saw.
             matte: [2 * N * count, h, w] alpha of both eyes before it is clipped, at the estimate's size.
             grey: Likewise, of ``rgb``; None with a plain matte.
@@ -225,7 +225,7 @@ class StereoAgreement:
             self._blended(planes[both], _alike_bright(pictures[both]), geometries)
             for both in _pairs(estimate, frames)
         ]
-        # Most have one part, as large as the pictures: nothing is copied.
+        # Most have one part, as large as the pictures: copy nothing.
         blended = parts[0] if len(parts) == 1 else arrays.stack(parts, axis=1).reshape(planes.shape)
         if grey is None:
             return MatteEstimate(alpha=blended[:, 0])
@@ -385,7 +385,7 @@ def _with_nearer(found: Any, small: Any, smaller: Any, fine: _Geometry, *, step:
         around = greatest_around(around)
     nearest, opposite_of_farthest = around[:, 0], around[:, 1]
     is_beside = (nearest + opposite_of_farthest > _TOLERANCE * step) & (opposite_of_farthest > _UNKNOWN)
-    if not is_on_gpu(found) and not is_beside.any():  # asking a GPU would mean waiting for it
+    if not is_on_gpu(found) and not is_beside.any():  # asking a GPU would wait for it
         return start
     nearer = arrays.where(is_beside, nearest, found).astype("float32")
     steps = [quarter * step / 2 for quarter in _BESIDE_STEPS]
@@ -399,13 +399,13 @@ def _with_nearer(found: Any, small: Any, smaller: Any, fine: _Geometry, *, step:
 
 
 def _smooth_near_people(found: Any, alpha: Any, *, step: float, nobodys: float) -> Any:
-    """Smooth disparities within people, who are wider than windows; disparities of empty places are ignored.
+    """Smooth disparities within people, who are wider than windows; ignore disparities of empty areas.
 
     Args:
         found: float32 [2 * N, h, w].
         alpha: float32 [2 * N, 1, h, w], 0..1, of the same samples.
         step: Half a sample of the coarse picture.
-        nobodys: A disparity far from any that people have.
+        nobodys: A disparity far from any person's.
 
     Returns:
         float32 [2 * N, h, w].
@@ -429,7 +429,7 @@ def _near_people(alpha: npt.NDArray[np.float32], multiples: Sequence[int]) -> _B
 
     Args:
         alpha: float32 [2, h, w], 0..1, at the fine size; somebody is there.
-        multiples: Of rows and of columns: the part begins and ends at multiples of these, or at the picture's end.
+        multiples: The part's rows and columns begin and end at multiples of these, or at the picture's end.
     """
     seen = (alpha.max(axis=0) > _NOBODY).astype(np.uint8)
     times = _COARSE // _FINE
@@ -478,7 +478,7 @@ def _geometry(agreement: StereoAgreement, size: tuple[int, int], device: int | N
     if agreement.right_eye_first:
         curves, shown = curves[::-1].copy(), shown[::-1].copy()
     height, width = size
-    # The mean of both eyes, so that their order does not matter.
+    # the mean of both eyes, so that their order does not matter
     ahead = float(abs(curves[:, 0, height // 2, width // 2]).mean())
     return _Geometry(curves, shown, ahead).on(device)
 

@@ -17,11 +17,11 @@ _SHAPE: Final = (8, 12, 12)
 """Bins of L, a and b."""
 _CODES: Final = 8 * 12 * 12
 _CHROMA = 48
-"""Limit of a and b, either side of 0; few things in a video exceed it."""
+"""Limit of a and b on either side of 0; few things in a video exceed it."""
 _BANDS: Final = (0.2, 0.6)
 """Start of the upper and of the lower body, as shares of the height from the crown."""
 _FLOOR = 0.02 / _CODES
-"""Minimum likelihood of a colour, for one that was never seen."""
+"""Minimum likelihood of a colour, also of one that was never seen."""
 
 _LEVELS: Final = np.arange(256)
 _LIGHT_CODE: Final = (_LEVELS * _SHAPE[0] // 256 * _SHAPE[1] * _SHAPE[2]).astype(np.int16)
@@ -61,7 +61,7 @@ class Appearance:
         self._likely: FloatMap | None = None
 
     def copy(self) -> Self:
-        """An independent copy."""
+        """Return an independent copy."""
         return type(self)(self.counts.copy())
 
     def learn(

@@ -1,7 +1,7 @@
-"""Models people as layers: the look of each, cell by cell and also where hidden, carried along by their motion.
+"""Models people as layers: the look of each in every cell, hidden or not, carried along by their motion.
 
-Where one person hides another, the hidden cells keep their colours and move on with the rest of that person. So a cell
-that both may cover goes to the person whose colours it shows.
+Where one person hides another, the hidden cells keep their colours and move on with the rest of that person.
+So a cell that either may cover goes to the person whose colours it shows.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Body:
     rgb: FloatMap
     """Colours, 0..255, float32 [h, w, 3]; undefined where the person is not."""
     whole: FloatMap
-    """Presence in each cell, hidden or not, float32 [h, w], 0..1."""
+    """Presence in each cell, visible or hidden, float32 [h, w], 0..1."""
     seen: FloatMap
     """Visibility in each cell, float32 [h, w], 0..1."""
     speed: npt.NDArray[np.float64]
@@ -104,7 +104,7 @@ def _carried_among(
         guesses.append(median)
     shift = _shift(body, rgb, others, guesses)
     near: Any = cv2.GaussianBlur(inner.astype(np.float32), (0, 0), 1.0)
-    # OpenCV, since NumPy takes several times as long to broadcast over pairs.
+    # OpenCV: NumPy takes several times as long to broadcast over pairs.
     add: Any = cv2.add  # its stubs do not know that one number per channel is allowed
     there = add(motion.grid, (*shift.tolist(), 0, 0))
     there += cv2.merge([near, near]) * (place - there)
@@ -203,10 +203,10 @@ def learned_body(
     """Update a person's layer once the owner of each cell is decided.
 
     Args:
-        body: Layer carried to this frame; None for somebody who was not there.
+        body: Layer carried to this frame; None for a person who was not there.
         rgb: The frame, 0..255, float32 [h, w, 3].
-        own: bool [h, w]: the person's cells.
-        hidden: bool [h, w]: other people's cells that may hide them; None if nobody does.
+        own: bool [h, w], the person's cells.
+        hidden: bool [h, w], other people's cells that may hide the person; None if nobody does.
     """
     seen = own.astype(np.float32)
     if body is None or hidden is None:

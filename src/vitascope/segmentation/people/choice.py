@@ -19,7 +19,7 @@ from vitascope.errors import UsageError
 from vitascope.segmentation.people.table import Person
 
 _MOST_CONTRADICTIONS: Final = 20
-"""Maximum lines on contradictions; users do not read more."""
+"""Maximum lines about contradictions; users do not read more."""
 _POV_SHARE: Final = 0.5
 """Minimum share of frames in which the camera wearer's body must be at the bottom of the picture."""
 
@@ -44,8 +44,8 @@ class Rule:
 class Choice:
     """Decides who is kept, by rules.
 
-    While some rules keep people, everybody not named by one is left out, and so is what belongs to nobody. If two
-    rules name the same person, the later one wins.
+    While some rules keep people, everybody whom they do not name is left out, and so is what belongs to
+    nobody. If two rules name the same person, the later one wins.
     """
 
     rules: tuple[Rule, ...] = ()

@@ -18,7 +18,7 @@ class SeenFace(NamedTuple):
     width: float
     height: float
     description: FloatArray | None = None
-    """Vector from ``FaceDescriptor``, float32 [128]; None for a face that says little about identity."""
+    """Vector from ``FaceDescriptor``, float32 [128]; None for a face that tells little about identity."""
 
 
 class FaceLooks:

@@ -19,7 +19,7 @@ from vitascope.segmentation.people.small_frames import Picture, SmallFrame
 
 _LOOKS_BETWEEN = 5
 _DESCRIBED_LOOKS, _BETWEEN_DESCRIBED = 8, 4
-"""Number of first looks of a shot whose faces are described; later, one look in so many."""
+"""Number of a shot's first looks in which faces are described; after these, one look in that many."""
 _MOST_DESCRIBED = 4
 """Maximum faces described per look, the largest ones: each takes 8 ms of a core."""
 _LEAST_HEIGHT: Final = 28

@@ -64,7 +64,7 @@ class Sighting:
 
 Found = Settled | ShotEnded | Sighting
 Step = Callable[[], Found | None]
-"""A step to run next; returns what it settles. Reassigning a crossing settles nothing itself, but lets later frames
+"""A step to run next; returns what it settles. Reassigning a crossing settles nothing, but lets later frames
 settle."""
 
 
@@ -120,7 +120,7 @@ class FilmFollower:
             return []
         steps = [self._step(one) for one in self._shot.finish()]
         named = self._identities.recognise(self._shot.confirmed)
-        for limb, whole in reversed(self._shot.limbs.items()):  # a part's own parts follow it
+        for limb, whole in reversed(self._shot.limbs.items()):  # follow parts of parts
             if whole in named:
                 named[limb] = named[whole]
         steps.append(partial(ShotEnded, named))

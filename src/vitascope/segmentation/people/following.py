@@ -44,7 +44,8 @@ _SOLID = 0.4
 _LEAST_SHARE = 0.003
 """Minimum share of the picture for a part of the matte to start a person."""
 _MASS_CLAIM, _COVER_CLAIM = 0.1, 0.35
-"""Shares for claiming a part: a person claims it if it holds so much of them, or if they cover so much of it."""
+"""Shares for claiming a part: a person claims it if it holds that share of them, or if they cover that share
+of it."""
 _HIDDEN = 0.06
 """Share of a person's usual area below which they count as hidden."""
 _SURE_FRAMES = 5
@@ -66,9 +67,9 @@ _TOO_LARGE = 1.6
 _PATIENCE_FRAMES = 75
 """Frames to wait, after a crossing, for a person who is still hidden."""
 _TURN = 6.0
-"""Steepness of the change, in the middle of a crossing, from trusting its beginning to trusting its end."""
+"""Steepness of the change from trusting a crossing's beginning to trusting its end, in its middle."""
 _HOME = 0.4
-"""Share of a person's usual area from which a part counts as all of them."""
+"""Share of a person's usual area above which a part counts as the whole person."""
 _OUT_OF_REACH = 0.04
 """Distance, as a share of the width, beyond which a part of the matte is not a person's limb."""
 _MOST_TRACKS: Final = 200
@@ -825,7 +826,7 @@ class ShotFollower:
             self._giving_out = None
 
     def _resolve(self, crossing: _Crossing) -> GivingOut | None:
-        """Decide who is who after a crossing, and return its frames for reassignment."""
+        """Decide who is who after a crossing; return its frames for reassignment."""
         self._finish_giving_out()
         first = max(crossing.begin - self._first_pending, 0)
         seen = list(self._pending)[first:]

@@ -26,7 +26,7 @@ FindSalient = Callable[[Picture], FloatMap]
 
 _FRAMES_BETWEEN_LOOKS: Final = 8
 _REACH = 0.35
-"""Distance around kept people in which things are looked for, as a share of their box's longer side."""
+"""Distance around kept people within which things are searched for, as a share of their box's longer side."""
 _SOLID = 0.5
 _LEAST_AREA = 0.0004
 """Minimum area of a thing, as a share of the picture."""
@@ -43,9 +43,10 @@ _MOVES = 1 / 100
 """Minimum motion of a person between two looks that tells anything about a thing, as a share of the picture's shorter
 side."""
 _SURE = 0.7
-"""Largest ratio of a thing's change under one motion to that under another at which it moved that way."""
+"""Largest ratio of a thing's change under one motion to its change under another for it to have moved that
+way."""
 _STAYED = 0.1
-"""Share of a thing that was seen to stay behind from which none of it is held, until that is forgotten."""
+"""Share of a thing that stayed behind above which none of it counts as held, until that is forgotten."""
 _PIECE = 0.15
 """Share of a part from which some of it is another thing, if it moved differently from the rest."""
 _NOISE = 1.0
@@ -85,7 +86,7 @@ class HeldThings:
             rgb: float32 [E, 3, h, w], 0..1.
             alpha: Everybody's matte, float32 [E, h, w], 0..1.
             share: Share of it that is kept, float32 [E, h, w], 0..1; None if all is.
-            starts_shot: True if a shot begins, so that earlier frames do not count.
+            starts_shot: True if a shot begins: forget all earlier frames.
         """
         if starts_shot or len(self._eyes) != len(rgb):
             self._eyes = [_Eye(alpha.shape[1:]) for _ in rgb]
@@ -186,7 +187,7 @@ class _Eye:
         for part in _parts(held & nobody, rim=_RIM * side, least=_LEAST_AREA * alpha.size):
             touching = _reached(part) & kept
             things = self._things(part, touching, nobody & ~held, side)
-            if len(things) > 1:  # little has moved since the last look, so that reflections look like things
+            if len(things) > 1:  # little moved since the last look, so reflections look like things
                 continue
             ((_, movement),) = things
             if movement == "with them":

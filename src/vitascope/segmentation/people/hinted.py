@@ -1,4 +1,4 @@
-"""Turns flags and hints into layers that say which parts of the matte to keep."""
+"""Turns flags and hints into layers that define which parts of the matte to keep."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def hints_of(settings: Settings, video: Path) -> Hints:
 
     Raises:
         ConfigError: The file cannot be read, or has an invalid hint.
-        UsageError: They are for another video.
+        UsageError: The hints are for another video.
     """
     if settings.people.hints is None:
         return Hints(label="")
@@ -103,7 +103,7 @@ class Keeping:
         views = EyeViews(regions, info.rotation_degrees)
         if not self.settings.people.keep_held:
             return KeptPeople(inner, self.layers, shown=shown, views=views, seen=self.seen)
-        assert self.open_salient is not None  # given by whoever mattes
+        assert self.open_salient is not None  # given by the caller
         things = HeldThings(self.open_salient())
         return KeptPeople(inner, self.layers, things=things, shown=shown, views=views, seen=self.seen)
 
@@ -164,7 +164,7 @@ class Keeping:
 
     @cached_property
     def layers(self) -> list[Layer]:
-        """Layers for all that is kept, left out and added."""
+        """Make the layers for everything that is kept, left out and added."""
         hints, table, layers = self.hints, self.table, list[Layer]()
         eyes: tuple[Eye, Eye] = ("right", "left") if self.vr.right_eye_first else ("left", "right")
         if self.choice.rules:

@@ -19,9 +19,9 @@ and mirrored, in which it identified 25 of 25 correctly where the cuts were know
 _FACES_COUNT = 4.0
 """Weight of the amount by which two faces are closer than the strangers' limit."""
 _STRANGERS: Final = 0.6
-"""Distance of two faces that says nothing: closer ones are the same person's, farther ones are not."""
+"""Distance of two faces that tells nothing: closer faces are the same person's, farther ones are not."""
 _ODDS_OF_E = 0.1
-"""Lead in likeness of the best answer over the second at which the odds are e to 1."""
+"""Lead of the best answer's likeness over the second's at which the odds are e to 1."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,8 @@ from vitascope.segmentation.people.table import FAR_CELLS, Look, PeopleTable
 FloatMap = npt.NDArray[np.float32]
 
 _SOFTNESS = np.float32(1.4)
-"""How many cells less deep than the deepest person in a cell somebody may be and still get a share of it. A larger
-value shows more of the other person when two cross."""
+"""A person gets a share of a cell if they are at most this many cells less deep than the deepest person in
+it. A larger value shows more of the other person when two cross."""
 _WARY, _WARY_OF_SMALLER, _WARY_BETWEEN = 2.25, 0.55, (1.5, 3.0)
 """Number of cells added to the depth of people who are left out: when kept people cover as many cells as they do, and
 its increase for each doubling of the kept people's size; and the bounds of the sum. Half of it is lost at the kept
@@ -76,17 +76,17 @@ class Layer(Protocol):
         ...
 
     def added_at(self, frame: Frame) -> FloatMap | None:
-        """What is added to the matte whatever the network finds; None for nothing."""
+        """Return what to add to the matte, whatever the network finds; None for nothing."""
         ...
 
 
 class PeopleLayer:
     """The share of kept people at each place, from a scan.
 
-    Shares of all people, and of nobody, add up to one everywhere: each cell of the scan's grid belongs to one person,
-    and where two touch, their shares blend within a cell. Unless edges must add up, kept people get a little less
-    beside people who are left out, also judged by the looks before and after: the strip between them then belongs to
-    nobody.
+    The shares of all people, and of nobody, add up to one everywhere: each cell of the scan's grid belongs to
+    one person, and where two touch, their shares blend within a cell. Unless edges must add up, kept people
+    get a little less beside people who are left out, also judged by the looks before and after: the strip
+    between them then belongs to nobody.
 
     Args:
         table: The owner of each cell.

@@ -51,8 +51,8 @@ from vitascope.vr.detection import VrDescription
 FloatMap = npt.NDArray[np.float32]
 
 _NETWORK_SIDE: Final = 512
-"""Longest side of the network's picture in a scan, in samples. With 384 it missed a man in front of a workshop for
-seconds, who then became part of another person."""
+"""Longest side of the network's picture in a scan, in samples. With 384, it missed a man in front of a
+workshop for seconds; he then became part of another person."""
 _LOOKS_A_SECOND = 9
 """Approximate looks per second: every third frame of most videos. The network sets a scan's pace."""
 _WAIT_SECONDS = 0.2
@@ -115,7 +115,7 @@ def _open_writer(path: Path, on_start: Callable[[Started], object] | None) -> Pe
             writer = PeopleWriter(path)
         except BeingWrittenError:
             if waiting is None:
-                # It never runs; a display follows it, and it can end the wait.
+                # It never runs: it lets a display follow the wait, and end it.
                 waiting = Pipeline([Source("another run", ())])
                 if on_start is not None:
                     doubts = ("another run is already looking for its people; waiting for it",)

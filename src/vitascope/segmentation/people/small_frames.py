@@ -53,7 +53,7 @@ class MotionField:
         Args:
             mask: float32 or uint8 [h, w].
             place: Positions from ``place``.
-            by: How values between cells are read; use ``nearest`` for labels.
+            by: How to read values between cells; use ``nearest`` for labels.
         """
         how = cv2.INTER_LINEAR if by == "linear" else cv2.INTER_NEAREST
         remap: Any = cv2.remap  # its stubs do not know that the second map may be None

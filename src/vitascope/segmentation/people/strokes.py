@@ -196,7 +196,7 @@ _remembering = threading.Lock()
 def _recall(key: tuple[object, ...], painted: tuple[Mark, ...]) -> tuple[Stroked, ...] | None:
     with _remembering:
         known = _remembered.get(key)
-        # Unchanged marks are identical objects, which is fast to compare; hashing thousands of them is slow.
+        # Unchanged marks are identical objects, which compare fast; hashing thousands of them is slow.
         if known is None or known[0] != painted:
             return None
         _remembered.move_to_end(key)

@@ -36,8 +36,8 @@ from vitascope.segmentation.people.identities import Presence
 _FORMAT = 1
 _PIECE_FRAMES = 128
 _READ_AROUND = 3
-"""Scanned frames before and after a part of a video that are read for its frames: the nearest ones, their neighbours,
-and after a cut those behind it."""
+"""Scanned frames to read before and after a part of a video for its frames: the nearest ones, their
+neighbours, and after a cut those behind it."""
 _ARCHIVE_ERRORS = (OSError, zipfile.BadZipFile, KeyError, ValueError, EOFError)
 
 FAR_CELLS = np.float32(8)
@@ -136,7 +136,7 @@ class PeopleFacts(_Frozen):
     video: str
     """Name of the file."""
     fingerprint: str
-    """Identifies the video, whatever its name."""
+    """Identifies the video by content, whatever its name."""
     begin_seconds: float
     end_seconds: float | None
     """End of the scanned part, in seconds; None is the video's end."""

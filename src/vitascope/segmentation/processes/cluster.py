@@ -68,7 +68,7 @@ _POLL_SECONDS, _ANSWER_SECONDS = 0.5, 5.0
 _MOST_SECONDS_TO_A_GPU = 120.0
 """Longest wait for a GPU. A process starts within half a minute on a busy machine, but other runs may hold the GPUs."""
 _LONG_SECONDS = 20.0
-"""Time after which the user is told what a run waits for; a process normally starts sooner."""
+"""Time after which the user learns what a run waits for; a process normally starts sooner."""
 _GPU_PARTS: Final = 10_000
 """Ray counts GPUs in ten-thousandths."""
 _SAME_MEMORY = 0.1
@@ -533,7 +533,7 @@ class ClusterMakers:
                 left_over.unlink(missing_ok=True)
 
     def _ask_all(self, sign: Path, video: Path) -> list[tuple[_Seat, _Seen]]:
-        """What each maker sees, restarting it if necessary; makers that are lost are left out from now on.
+        """Ask what each maker sees, and restart it if necessary; leave out lost makers from now on.
 
         Raises:
             WorkerError: All makers are lost.
@@ -841,7 +841,7 @@ def _other_versions(there: Mapping[str, str | None], ours: Mapping[str, str | No
 
 
 def _left_out(label: str, why: str) -> str:
-    """The note about a maker or node that was left out; names it once.
+    """Make the note about a maker or node that was left out; name it once.
 
     Args:
         label: Its name.
@@ -852,7 +852,7 @@ def _left_out(label: str, why: str) -> str:
 
 
 def _what_ray_says(error: Exception) -> str:
-    """Ray's error in one line: for an exception raised elsewhere, the end of its traceback."""
+    """Describe Ray's error in one line: for an exception raised elsewhere, the end of its traceback."""
     lines = [line.strip() for line in re.sub(r"\x1b\[[\d;]*m", "", str(error)).splitlines() if line.strip()]
     return lines[-1] if "ray::" in str(error) else " ".join(lines)
 
@@ -1043,7 +1043,7 @@ class FilmAtWork:
     frames_per_second: float
 
     def and_another(self, other: FilmAtWork) -> FilmAtWork:
-        """The sum of the progress of two makers on the same video."""
+        """Add the progress of two makers on the same video."""
         return replace(
             self,
             done=max(self.done, other.done),

@@ -359,9 +359,10 @@ class FilmJoiner:
     def _made_by(
         self, order: FilmOrder, reader: VideoReader, keeping: Keeping | None
     ) -> Callable[[FilmStretch], Mapping[str, Any]]:
-        """Everything that affects a stretch of a video.
+        """Return everything that affects a stretch of a video.
 
-        Paths of video and outputs do not; of the choice of people, only what applies within the stretch does.
+        This leaves out the paths of video and outputs, and choices of people that do not apply within the
+        stretch.
         """
         settings, facts = self._settings, self._facts[0]
         background = settings.output.background
@@ -450,7 +451,7 @@ def seen_seconds(
 
 @dataclass(slots=True)
 class _Stretch:
-    """What the run knows about one stretch."""
+    """The state of one stretch in a run."""
 
     plan: FilmStretch
     order: StretchOrder
@@ -653,7 +654,7 @@ def _join(film: SharedFilm, files: JoinedOutputSet, sheet: ContactSheet | None) 
 
 
 def _of_earlier_runs(found_count: int, count: int) -> str:
-    """How many stretches this run made, in words."""
+    """Tell how many stretches this run made, in words."""
     anew = count - found_count
     if not anew:
         return "nothing was made again: everything was there from an earlier run"

@@ -60,10 +60,10 @@ class PlaceCounts:
 class Hands:
     """One thread for each maker, which gives it the next submitted piece. A context manager.
 
-    A piece that fails is tried once more, at another place if possible; after an error in its video it is not. A
-    maker that fails twice in a row, or cannot be restarted twice, gets no more work while others remain; if the last
-    one cannot be restarted, the waiting pieces fail one by one. A maker whose GPU is too small for a piece does not
-    get it while others with more memory remain.
+    A piece that fails is retried once, at another place if possible, but not after an error in its video. A
+    maker that fails twice in a row, or cannot be restarted twice, gets no more work while others remain; if
+    the last one cannot be restarted, the waiting pieces fail one by one. A maker whose GPU is too small for a
+    piece does not get it while others with more memory remain.
 
     Args:
         makers: The open makers.
@@ -186,10 +186,10 @@ class Hands:
         """Let one maker work until all is over, on its own thread."""
         try:
             self._do_pieces(number)
-        except BaseException as error:  # waiting pieces must hear of any error
+        except BaseException as error:  # any error must reach the waiting pieces
             self._last_loss = error
         finally:
-            with suppress(Exception):  # it has no work any more
+            with suppress(Exception):  # it has no more work
                 self.makers.rest(number)
             with self._changed:
                 self._left.discard(number)
@@ -209,7 +209,7 @@ class Hands:
         while self._has_work_for(number, is_resting=is_resting):
             if must_renew:
                 try:
-                    self._renew(number)  # meanwhile others may take the waiting pieces
+                    self._renew(number)  # others may take the waiting pieces in the meantime
                 except MakerGoneError:
                     raise
                 except Exception as error:

@@ -129,7 +129,7 @@ class StretchFrames:
     def _from_warm_up(self) -> Iterator[Frame]:
         """Frames from the warm-up to the end of the video.
 
-        If frames last longer than average, the warm-up yields too few of them. Frames seen out of turn do no harm, so
+        If frames last longer than average, the warm-up yields too few of them. Repeated frames do no harm, so
         the reader goes back further, and the frames in between are yielded again.
         """
         reader, film, from_pts = self._reader, self._film, self._stretch.warm_up_from
@@ -151,8 +151,8 @@ class StretchFrames:
 class StretchMaker(Closing):
     """Mattes and encodes stretches of videos with a network that stays open. A context manager.
 
-    GPU memory and page-locked memory are kept from one stretch to the next, and to the next video of the same size,
-    until ``rest``. Whoever hands out stretches calls that as soon as none is waiting.
+    Keeps GPU memory and page-locked memory from one stretch to the next, and to the next video of the same
+    size, until ``rest``, which the caller calls as soon as no stretch is waiting.
 
     Args:
         runner: Holds the network, for one device and a share of the CPU's cores. Its owner may run videos on it after

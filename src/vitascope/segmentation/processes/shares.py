@@ -16,9 +16,9 @@ from vitascope.segmentation.matting.shot_windows import FOLLOWING_FRAMES, WINDOW
 _CORES_OF_A_WORKER = 4
 """Number of cores that a network uses well; see ``benchmarks/results/processes.json``."""
 _MEMORY_OF_RECURRENT_FRAMES = 192
-"""Frames until RVM, started in the middle of a video, agrees with RVM from its start:
-``benchmarks/results/seams.json``. Clear frames settle within 16 frames (difference 0.1 of 255). People half hidden
-and out of focus stay undecided for seconds (18.9 after 16 frames, 2.5 after 128, 1.4 after 192)."""
+"""Frames until RVM, started in the middle of a video, agrees with RVM started at its beginning:
+``benchmarks/results/seams.json``. Clear frames settle within 16 frames (difference 0.1 of 255). People half
+hidden and out of focus stay undecided for seconds (18.9 after 16 frames, 2.5 after 128, 1.4 after 192)."""
 _MEMORY_OF_OTHERS_FRAMES = 16
 """The selfie networks' gate fades over 4 frames, and checks again after 3 or more."""
 _SMOOTHING_REST = 0.02

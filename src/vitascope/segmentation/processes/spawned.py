@@ -122,7 +122,7 @@ class SpawnedProcess:
 
     @staticmethod
     def end(processes: Sequence[SpawnedProcess]) -> None:
-        """End processes, whatever they are doing."""
+        """End processes at once, whatever they are doing."""
         for one in processes:
             one.process.terminate()
         for one in processes:

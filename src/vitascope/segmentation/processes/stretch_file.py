@@ -63,7 +63,7 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class StretchSummary:
-    """What the video's report needs to know about a stretch."""
+    """Facts about a stretch for the video's report."""
 
     frame_count: int
     cut_count: int
@@ -182,7 +182,7 @@ class StretchFile:
         """Set once the file was read to its end."""
 
     def is_whole(self, *, made_by: Mapping[str, Any]) -> bool:
-        """True if it is what would be made now, complete and undamaged; ``summary`` is then set.
+        """True if the file is what would be made now, complete and undamaged; sets ``summary``.
 
         Args:
             made_by: What would make it now.
@@ -200,7 +200,7 @@ class StretchFile:
         return self.summary.damage is None
 
     def encoded(self) -> Iterator[Encoded]:
-        """All steps of the encoders, in order; ``summary`` is then set.
+        """Yield all steps of the encoders, in order; set ``summary`` at the end.
 
         Raises:
             OutputError: The file is missing or damaged.
@@ -365,7 +365,7 @@ class KeptStretches:
         try:
             _put(kept, path)
             os.utime(kept, ns=(time.time_ns(),) * 2)
-        except OSError:  # never made, or just removed
+        except OSError:  # not made, or just removed
             return False
         return True
 

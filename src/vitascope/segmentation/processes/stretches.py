@@ -12,8 +12,8 @@ Decoders start at keyframes. So a stretch begins a little *after* a keyframe, an
 those of the warm-up. The lead is for containers whose index holds decoding times: a frame is shown a few frames later
 than it is decoded.
 
-The plan does not depend on processes, devices or machines. However many share a video, and whoever makes a stretch
-again, makes the same stretch.
+The plan does not depend on processes, devices or machines: however many share a video, and whoever makes a
+stretch again, the stretch is the same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The picture or video behind people in ``replace``."""
+"""The picture or video behind the people of ``replace``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A page of stills for judging a matte at a glance."""
+"""Draws a page of stills, to judge a matte at a glance."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from vitascope.segmentation.render.backgrounds import Background
 from vitascope.vr.packing import AlphaPacker
 
 WITHOUT_FOREGROUND: frozenset[OutputKind] = frozenset({"mask", "overlay"})
-"""Kinds that do not show people freed of background colours: a mask, or the frame itself."""
+"""Kinds that do not show people without background colours: a mask, or the frame itself."""
 _BLACK = (0, 0, 0)
 """The background of ``cutout``."""
 _REFERENCE_LINES = 1080
@@ -225,7 +225,7 @@ class Renderer(Closing):
 
 @dataclass(frozen=True, slots=True)
 class _Output:
-    """What is the same for all frames of an output."""
+    """The values that are the same for all frames of an output."""
 
     kind: OutputKind
     is_planar: bool

@@ -108,7 +108,7 @@ class ConversionReport:
     corrupt_count: int
     wall_seconds: float
     notes: tuple[str, ...]
-    """What differs from the input or from what might be expected, one line each."""
+    """Differences from the input or from expectations, one line each."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -171,8 +171,8 @@ def convert(
         video: The input.
         output: A file, or a folder, which exists or ends with a slash; None means ``default_output``.
         target: The new projection. Eyes keep their height; a flat view is as sharp in the middle as the source.
-        unpack: What to make of packed alpha: ``key`` shows people on a colour, ``mask`` is the matte; None for other
-            videos.
+        unpack: What to make from packed alpha: ``key`` shows people on a colour, ``mask`` is the matte; None
+            for other videos.
         key_color: The colour for ``key``, 8-bit RGB; by default that of ``segment --player``.
         wanted: Layout and projection of the input, if known, and the part to convert.
         codec: As for ``choose_encoding``.

@@ -49,7 +49,7 @@ class Library:
     """The content of each JSON file, as plain values."""
     videos: tuple[tuple[Path, VrDescription], ...]
     failures: tuple[tuple[Path, InputError], ...]
-    """Videos that cannot be read and are left out."""
+    """Unreadable videos, which are left out."""
     without_server: dict[Path, Any] = field(default_factory=dict)
     """The files beside videos as ``segment --player`` writes them, which does not know the server's address."""
 

@@ -99,7 +99,7 @@ class PackedReport:
     ceiling: float
     """Median alpha inside people, in codes of 255."""
     players: dict[str, str]
-    """What each player does with the file."""
+    """How each player treats the file."""
     matte: MatteComparison | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -330,7 +330,7 @@ class _Discs:
 
 
 def _freshly_packed(frame: Frame, tiles: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """The mattes that a player would read if they were packed into a frame without compression."""
+    """Compute the mattes that a player would read if they were packed into a frame without compression."""
     fresh = frame.with_planes(tuple(plane.copy() for plane in frame.planes))
     pack_discs(fresh, tiles, color=disc_color(frame))
     return unpack_discs(fresh)

@@ -28,7 +28,7 @@ from vitascope.segmentation.matting.shots import StreamNetwork
 
 
 class Cropped(Surroundings):
-    """Crops the network's own pictures to parts around people, without resampling, and runs the network on those.
+    """Crops the network's pictures to parts around people, without resampling, and runs the network on those.
 
     The network sees the whole picture at the start of a shot, every ``recheck_frames`` frames, and when something moves
     outside the parts. If a matte reaches the edge of its part, it is discarded and the frames are run whole, so that
@@ -59,7 +59,7 @@ class Cropped(Surroundings):
 
     def _look_closely(self, batch: Batch) -> list[MatteEstimate]:
         parts = self._parts
-        assert parts is not None  # called only with parts
+        assert parts is not None  # only called with parts
         images = _cut(batch.images, parts, self._wanted)
         whole = self._shots.state
         state = whole.window(parts) if isinstance(whole, SpatialState) else whole
@@ -125,7 +125,7 @@ def pasted(estimate: MatteEstimate, parts: list[Region], size: tuple[int, int]) 
 
 
 def reaches(mattes: list[Any], where: npt.NDArray[np.bool_]) -> bool:
-    """True if a person is visible in any of the mattes [E, h, w] at the samples of ``where`` [E, h, w]."""
+    """True if any of the mattes [E, h, w] shows a person at the samples in ``where`` [E, h, w]."""
     arrays = array_module(on_gpu=is_on_gpu(mattes[0]))
     mask = arrays.asarray(where)
     return any(bool(seen) for seen in to_numpy(arrays.stack([(m * mask).max() for m in mattes])) > VISIBLE)

@@ -24,7 +24,7 @@ FloatArray = npt.NDArray[np.float32]
 _LOW, _HIGH = 0.1, 0.9
 _TILE = 16
 _LEAST_SHARE = 0.01
-"""Minimum share of the picture by which doubt is divided, so that a speck alone raises none."""
+"""Minimum share of the picture by which doubt is divided, so that a speck alone raises no doubt."""
 
 
 class EarlyExit:
@@ -96,7 +96,7 @@ class EarlyExit:
 
 
 def doubt(alpha: FloatArray) -> float:
-    """The share of a matte that is neither person nor background, edges aside.
+    """Measure the share of a matte that is neither person nor background, apart from edges.
 
     Args:
         alpha: float32 [E, h, w], 0..1.
@@ -114,7 +114,7 @@ def doubt(alpha: FloatArray) -> float:
 
 
 def disagreement(ours: FloatArray, theirs: FloatArray) -> float:
-    """The largest local difference between two mattes of a frame: a lost hand counts, however large the person is.
+    """Largest local difference between two mattes of a frame: a lost hand counts, however large the person.
 
     Args:
         ours: float32 [E, h, w], 0..1.

@@ -23,8 +23,7 @@ from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
 _FRAMES_OF_A_CALL: Final = 4
 """Frames mapped back at a time; their fisheye mattes are freed afterwards, as those of a window take hundreds of MB."""
 _STEPS: Final = 1 << 20
-"""Size of the grid in which parts of pictures are given, along each side: fine enough to be exact for pictures of any
-size."""
+"""Steps, along each side, of the grid that gives parts of pictures: exact enough for pictures of any size."""
 
 
 class FisheyePictures(Views):
@@ -64,7 +63,8 @@ class FisheyePictures(Views):
         Args:
             frames: As in ``Views``.
             wanted: Size and normalisation.
-            windows: The part of each picture to show, the same for all frames; all of it when omitted.
+            windows: The part of each picture to show, the same for all frames; the whole picture when
+                omitted.
         """
         if windows is None:
             shown = self._fisheye.resized(wanted.size)

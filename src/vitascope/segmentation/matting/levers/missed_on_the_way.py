@@ -28,12 +28,12 @@ from vitascope.segmentation.matting.shots import Answer, ShotInference, StreamNe
 from vitascope.segmentation.report import Tally
 
 _SMALLER = 2 / 3
-"""Size of the smaller pictures, relative to the usual ones."""
+"""Size of the smaller pictures relative to the usual ones."""
 _FIRST_FRAMES, _FRAMES_BEFORE = 8, 8
-"""Number of a shot's first frames that are judged together, if as many are looked ahead to; and number of frames before
-a later frame that it is judged with."""
+"""Number of a shot's first frames that are judged together, if the look-ahead has that many; and number of
+frames before a later frame with which it is judged."""
 _FRAMES_OF_A_CALL = 8
-"""Frames shown in one call: the network's output is larger than what is kept of it."""
+"""Maximum frames per call: the network's output is larger than the part that is stored."""
 
 ON_THE_WAY_RULES: Final = (
     "a shot's first frames are as many as are looked ahead to, shown in the same pictures",
@@ -47,9 +47,9 @@ class MissedOnTheWay:
 
     At the start of a shot, and then every ``LOOK_EVERY_FRAMES`` frames, a frame with a large person in it is also run
     with that person shrunk, see ``SmallerPeople``. While this shows somebody who is missing in the mattes, all frames
-    are also run this way: at 0.44 of the cost of the usual pictures, or at the cost of close-ups' pictures. Whether
-    somebody is missed is judged from a frame and those before it, in a shot's first frames from all of these; missed
-    people are taken from the smaller pictures.
+    are also run this way: at 0.44 of the cost of the usual pictures, or at the cost of close-ups' pictures. A
+    frame is judged with those before it, a shot's first frames all together; missed people are taken from the
+    smaller pictures.
 
     Args:
         stream: The network, which takes pictures of any size, and how it is shown frames.
@@ -58,7 +58,7 @@ class MissedOnTheWay:
 
     def __init__(self, stream: StreamNetwork, shots: ShotInference) -> None:
         self._stream, self._shots = stream, shots
-        # More may not come in one batch, and mattes must not depend on batching.
+        # Not more: one batch may not have them, and mattes must not depend on batching.
         self._first_frames = min(_FIRST_FRAMES, max(stream.look_ahead_frames, 1))
         self._look_from(stream.fisheye)
         self._last_number: int | None = None
@@ -66,7 +66,7 @@ class MissedOnTheWay:
 
     @staticmethod
     def may_help(wanted: NetworkInput) -> bool:
-        """False if the usual pictures are so small that smaller ones show bodies worse."""
+        """False if the usual pictures are so small that bodies look worse in smaller ones."""
         return max(wanted.size) > CLOSE_UP_SIDE
 
     def _look_from(self, fisheye: FisheyeViews | None) -> None:
@@ -84,7 +84,7 @@ class MissedOnTheWay:
         self._looks: ShotInference | None = None
         """Runs the smaller pictures while somebody is missed."""
         self._seen: list[CoarseLook] = []
-        """The last of these looks."""
+        """The last of its looks."""
         self._is_missed = False
         """True if somebody was missed since the last check."""
 
@@ -122,7 +122,7 @@ class MissedOnTheWay:
         return next((at for at in range(first + 1, end) if ends_before(at)), end)
 
     def _completed(self, frames: Sequence[Frame], answers: Sequence[Answer], images: Any) -> Sequence[Answer]:
-        """Answers about a part, with missed people added.
+        """Add missed people to the answers about a part.
 
         Args:
             frames: Frames of the part.
@@ -166,7 +166,7 @@ class MissedOnTheWay:
         ]
 
     def _alphas(self, estimates: Sequence[MatteEstimate], images: Any) -> Any:
-        """Alpha of frames, as from ``SmallerPeople.alpha_of``, with the eyes' pictures that are made already."""
+        """Alpha of frames, as from ``SmallerPeople.alpha_of``, with the eyes' pictures that already exist."""
         if isinstance(images, JoinedPictures):
             images = images.together()
         shown = images if self._fisheye is None else self._fisheye.show(images)

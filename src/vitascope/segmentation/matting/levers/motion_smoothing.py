@@ -25,13 +25,13 @@ from vitascope.segmentation.matting.levers.missed_parts import MISSED_PART_RULES
 from vitascope.segmentation.matting.shots import Views, bounds_of_calls
 
 _MOTION_SIDE: Final = 480
-"""Longest side, in samples, of the pictures in which motion is found, usually half of the mattes': a quarter was too
-small on clips of ``benchmarks/matte_quality``, and the full size was no better."""
+"""Longest side, in samples, of the pictures in which motion is found, usually half of the mattes': on clips
+of ``benchmarks/matte_quality``, a quarter was too small, and the full size was no better."""
 _LEAST_SIDE: Final = 16
 """Minimum side, in samples, for motion search: OpenCV refuses fewer than 12. Smaller pictures are padded with their
 border."""
 _FRAMES_OF_A_CALL: Final = 8
-"""Frames of a window smoothed at a time, together with their neighbours: the input takes more memory than the
+"""Frames of a window smoothed at a time, with their neighbours: the input takes more memory than the
 result."""
 _NOBODY: Final = 0.01
 """Maximum mean alpha of an empty cell."""
@@ -47,7 +47,7 @@ class Motion:
     """The motion in a window, while it is being computed."""
 
     box: tuple[slice, slice]
-    """Rows and columns of the mattes in which people are."""
+    """Rows and columns of the mattes that contain people."""
     moves: Sequence[Future[None]]
     """Done once ``found`` is filled."""
     found: npt.NDArray[np.float32]
@@ -256,7 +256,7 @@ def _find_moves(picture: Grey, following: Grey, *, out: npt.NDArray[np.float32])
     """Find the optical flow from a picture to the next, and from that one back: float32 [2, h', w', 2]."""
     flow: Any = cv2.DISOpticalFlow.create(cv2.DISOpticalFlow_PRESET_FAST)
     flow.setFinestScale(1)
-    flow.setVariationalRefinementIterations(0)  # takes twice the time, for no better mattes
+    flow.setVariationalRefinementIterations(0)  # takes twice the time without better mattes
     height, width = picture.shape
     below, beside = max(_LEAST_SIDE - height, 0), max(_LEAST_SIDE - width, 0)
     one, other = (

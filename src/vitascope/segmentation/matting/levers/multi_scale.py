@@ -23,9 +23,9 @@ class _Size:
 class MultiScale:
     """Shows each frame at several sizes, read from the full frame, and averages the coefficients of the guided filter.
 
-    Alpha is linear in the coefficients, so their mean is the mean of the mattes. Where a size's matte exceeds 0..1, its
-    coefficients are bounded first: else one size far below 0 would outvote the others. A recurrent network keeps a
-    memory for each size.
+    Alpha is linear in the coefficients, so their mean is the mean of the mattes. Where a size's matte exceeds
+    0..1, its coefficients are bounded first: otherwise one size far below 0 would outvote the others. A
+    recurrent network keeps a memory for each size.
 
     Args:
         stream: The network, which takes pictures of any size, and how it is shown frames.
@@ -57,7 +57,7 @@ class MultiScale:
 
 
 def scaled(wanted: NetworkInput, scale: float, multiple: int) -> NetworkInput:
-    """A network's picture at another size; unchanged at scale 1."""
+    """Return a network's picture format at another size; unchanged at scale 1."""
     if scale == 1.0:
         return wanted
     height, width = (max(round(side * scale / multiple), 1) * multiple for side in wanted.size)

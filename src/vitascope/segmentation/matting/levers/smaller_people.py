@@ -24,13 +24,13 @@ from vitascope.segmentation.matting.shots import ShotInference, Views
 
 _PERSON: Final = 0.5
 _LARGE = 0.05
-"""Minimum share of the picture of a person who hides others from the network. This and the following constants were
-chosen on ``several`` and ``crossing`` of the seeds 92, 205, and 111 to 126, and on scenery of 211 to 222, of
-``benchmarks/matte_quality``."""
+"""Minimum share of the picture for a person who hides others from the network. This and the following
+constants were chosen with ``benchmarks/matte_quality``: on ``several`` and ``crossing`` with seeds 92, 205,
+and 111 to 126, and on scenery with 211 to 222."""
 _SHOWN = 0.3
-"""Scale to which large people are shrunk: at 0.4 fewer of the others are seen (``crossing`` 112 and 118)."""
+"""Scale to which large people are shrunk: at 0.4, fewer other people are found (``crossing`` 112 and 118)."""
 _EDGE = 3
-"""Margin around large people that is painted over, too, for their hair, in samples of the coarse mattes."""
+"""Margin around large people that is also painted over, for their hair, in samples of the coarse mattes."""
 _PAINT = (120, 30, 10, 3, 1)
 """Sizes of the grids from which the paint is made, in samples of the longer side. Each coarser grid reaches further."""
 _FURTHER = 0.01
@@ -41,8 +41,8 @@ _LEAST_SHARE = 0.0011
 """Minimum share of the picture for a person to count."""
 _SURE = 0.6
 """Minimum sureness of a person, the mean of ``|2 alpha - 1|`` inside them over all frames: for real people it is 0.63
-and more, for a motorcycle or a wall at most 0.58. If large people were painted over completely, and nobody was left in
-the picture, the network would be surer of these: so large people stay in it, shrunk."""
+and more, for a motorcycle or a wall at most 0.58. If large people were painted over completely and nobody was
+left, the network would be surer of such things; so large people stay in the picture, shrunk."""
 _SURE_AROUND, _AROUND = 0.7, 9
 """Minimum sureness around a sample, and the side of the square in which it is measured, in samples. A sample below both
 this and the person's mean sureness in the frame is taken for scenery that touches them."""
@@ -60,7 +60,7 @@ _LESS, _LOST = 0.5, 5
 """Minimum loss of alpha, and side of the area in samples of the coarse mattes, at which the smaller look replaces the
 larger one. Smaller losses are finer edges, and are kept."""
 _AGREED = 0.7
-"""Share of a person in the larger look that the smaller one must see for all of them to be taken."""
+"""Share of a person in the larger look that the smaller look must see for all of the person to be taken."""
 
 SMALLER_PEOPLE_RULES: Final = (
     "they are found in the smaller pictures, by how sure a window is of them, or by two looks of one size",
@@ -111,8 +111,8 @@ class SmallerPeople:
 
         Args:
             shots: Runs the network on them.
-            frames: As few as fit in one call.
-            alphas: Alpha of their mattes, as ``alpha_of`` gives it.
+            frames: No more than fit in one call.
+            alphas: Alpha of their mattes, from ``alpha_of``.
             is_mirrored: Whether the pictures are mirrored.
         """
         there = to_numpy(coarse(alphas))[:, 0]
@@ -142,7 +142,7 @@ class Somebody(NamedTuple):
     """A person seen in a frame, outside the paint."""
 
     inside: npt.NDArray[np.bool_]
-    """bool [rows, columns]: their place."""
+    """bool [rows, columns]: where they are."""
     samples: int
     """Number of samples in ``inside``."""
     sure: float
@@ -151,7 +151,7 @@ class Somebody(NamedTuple):
     """Number of these samples in which the frame's own matte shows a person."""
 
     def joined(self, other: Somebody) -> Somebody:
-        """The union of two that do not overlap."""
+        """Join two sightings that do not overlap."""
         return Somebody(
             self.inside | other.inside,
             self.samples + other.samples,
@@ -288,7 +288,7 @@ def shown_smaller(
 
 
 def _of_a_call(size: tuple[int, int], eyes: int = 1) -> int:
-    """Number of frames changed together, for pictures of a size."""
+    """Count the frames changed together, for pictures of a size."""
     return max(_SAMPLES_OF_A_CALL // (eyes * size[0] * size[1]), 1)
 
 
@@ -323,7 +323,7 @@ def large_people(alpha: FloatArray) -> npt.NDArray[np.int32]:
 
 
 def paint_of(large: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
-    """Where the picture changes when large people are shrunk.
+    """Find where the picture changes when large people are shrunk.
 
     Args:
         large: From ``large_people``, int32 [rows, columns].
@@ -391,7 +391,7 @@ def with_smaller_people(
 
 
 def painted_over(pictures: Any, where: npt.NDArray[np.bool_]) -> Any:
-    """Fill places in pictures from their surroundings, weighted by distance.
+    """Fill areas of pictures from their surroundings, weighted by distance.
 
     Args:
         pictures: float16 or float32 [N, 3, h, w], on their device.
@@ -504,7 +504,7 @@ def taken_whole(
     where: npt.NDArray[np.bool_], larger: FloatArray, painted: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.bool_]:
     """Extend people to all of their matte in the larger look, if most of it is theirs; all arrays are [h, w]."""
-    # Counted for all parts at once: an unsure look has thousands of specks.
+    # Count for all parts at once: an unsure look has thousands of specks.
     count, labels = cv2.connectedComponents((larger > _PERSON).astype(np.uint8), connectivity=8)
     areas, apart, agreed = (
         np.bincount(labels[samples], minlength=count)

@@ -23,12 +23,12 @@ from vitascope.segmentation.matting.shots import StreamNetwork
 FloatArray = npt.NDArray[np.float32]
 
 MOTION = 0.04
-"""Minimum change of a tile outside the parts, as a share of full scale, that may be somebody coming in: ten levels of
-255 over a tile of 16 x 16 samples."""
+"""Minimum change of a tile outside the parts, as a share of full scale, that may be a person entering: ten
+levels of 255 over a tile of 16 x 16 samples."""
 
 
 class Surroundings(ABC):
-    """Runs the whole picture when that is due, and the parts around people in between.
+    """Runs the whole picture when due, and the parts around people in between.
 
     The whole picture is run at the start of a shot, every ``recheck_frames`` frames, and when something moves outside
     the parts. If nobody was found, the network does not run in between.
@@ -129,7 +129,7 @@ class _Looks:
         if self._since is None or self._reference is None or batch.starts_shot[index]:
             return True
         assert batch.tiles is not None  # made for every lever that wants them
-        # The look counts as a frame itself, so that one in ``recheck_frames`` frames is run whole.
+        # The look counts as a frame, too, so that one in ``recheck_frames`` frames is run whole.
         if self._since + 1 >= self._recheck_frames:
             return True
         return largest_change_outside(self._reference, batch.tiles[index], parts, self._grid) > MOTION
@@ -152,7 +152,7 @@ _WORTH_CUTTING = 0.8
 
 
 def people_boxes(alpha: FloatArray) -> list[Region] | None:
-    """Box around all people, one for each eye, with the same rows in both, because both eyes see the same heights.
+    """Find a box around all people for each eye, of the same rows, because both eyes see the same heights.
 
     Args:
         alpha: float32 [E, h, w], 0..1.
@@ -168,7 +168,7 @@ def people_boxes(alpha: FloatArray) -> list[Region] | None:
     boxes = []
     for eye in seen:
         columns = np.flatnonzero(eye.any(axis=0))
-        if columns.size == 0:  # seen only by the other eye: use the whole width until this one sees them, too
+        if columns.size == 0:  # only the other eye sees them: use the whole width until this one does
             boxes.append(Region(0, top, seen.shape[2], bottom - top))
         else:
             boxes.append(Region(int(columns[0]), top, int(columns[-1]) + 1 - int(columns[0]), bottom - top))
@@ -261,7 +261,7 @@ def rim(parts: Sequence[Region], size: tuple[int, int], grid: tuple[int, int]) -
 def largest_change_outside(
     before: FloatArray, now: FloatArray, parts: Sequence[Region] | None, grid: tuple[int, int]
 ) -> float:
-    """The largest change of any tile that does not lie wholly inside its eye's part.
+    """Measure the largest change of any tile that is not wholly inside its eye's part.
 
     Args:
         before: float32 [3 E, rows, columns]: ``tile_means`` of an earlier frame.
@@ -296,5 +296,5 @@ def _aligned(start: int, length: int, whole: int, multiple: int) -> tuple[int, i
     step = max(math.ceil(whole / _SIZE_STEPS / multiple), 1) * multiple
     length = min(math.ceil(min(length, whole) / step) * step, whole)
     start = min(max(start, 0), whole - length) // multiple * multiple
-    # If the picture's side is no multiple, the last part extends to the edge.
+    # If the picture's side is not a multiple, the last part extends to the edge.
     return (start, whole - start) if whole - (start + length) < multiple else (start, length)

@@ -1,4 +1,4 @@
-"""Shows the network the surroundings of people, enlarged: the same work, and more detail."""
+"""Shows the network the surroundings of people, enlarged: more detail for the same work."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Zoomed(Surroundings):
     def _enlarge(
         self, batch: Batch, plan: _Plan, *, whole: list[MatteEstimate] | None = None
     ) -> list[MatteEstimate]:
-        """Mattes from the parts; from the whole pictures where people reach out of their parts."""
+        """Mattes from the parts; from the whole pictures for people who extend beyond their parts."""
         images = self._stream.views.make(batch.frames, plan.wanted, windows=plan.windows)
         starts = [self._restarts, *[False] * (len(batch) - 1)]
         answers = self._enlarged.estimate(replace(batch, images=images, starts_shot=starts))
@@ -109,7 +109,7 @@ class Zoomed(Surroundings):
         return estimates
 
     def _canvas(self, plan: _Plan, size: tuple[int, int]) -> tuple[list[Region], tuple[int, int]]:
-        """Places of coefficients of a size on the enlarged picture, and the size of that picture.
+        """Return positions of coefficients of a size on the enlarged picture, and the size of that picture.
 
         A network's mattes may be smaller than its pictures.
         """
