@@ -110,7 +110,7 @@ class _Portrait:
     shown: Patch
     """The part of it that is drawn: the portrait as it was given."""
     whole: RgbPicture | None
-    """Memory for a picture of that size; None if all of it is shown."""
+    """Memory for a picture of that size, which already shows what does not move; None if all of it is shown."""
     cut: CutPortrait
     layer: npt.NDArray[np.uint8]
     """uint8 [H, W, 4]: the person as last drawn, premultiplied colours."""
@@ -239,7 +239,7 @@ class MeshAnimator(Closing):
         lips = LipFit(self._basis, rig.reading.vertices, bared_cm=mouth.bared_cm, own_smile=own_smile)
         face_grid, step = maps.face, int(maps.face.step)
         full = np.empty((face_grid.height * step, face_grid.width * step, 2), np.float32)
-        whole = None if shown.of(rgb).shape == rgb.shape else np.empty_like(rgb)
+        whole = None if shown.of(rgb).shape == rgb.shape else rgb.copy()
         self._portrait = _Portrait(
             rgb, shown, whole, cut, np.empty_like(cut.rgba), rig, maps, full, maps.around.blank(), eyes, mouth,
             creases, lips, own_smile, on_gpu,
@@ -455,7 +455,7 @@ class MeshAnimator(Closing):
         left, top, right, bottom = rig.box
         if out is None:
             out = portrait.rgb.copy()
-        else:
+        elif out is not portrait.whole:
             for still in (np.s_[:top], np.s_[bottom:], np.s_[top:bottom, :left], np.s_[top:bottom, right:]):
                 out[still] = portrait.rgb[still]
         step = int(maps.face.step)
