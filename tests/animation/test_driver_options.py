@@ -36,7 +36,7 @@ def film(tmp_path_factory):
 
 @pytest.fixture
 def driven(film, mesh, face_model):
-    """What the driver gives with some settings."""
+    """Read a driver with some settings."""
 
     def follow(*assignments):
         settings = load_settings(assignments=["animation.neutral=first", *assignments]).settings

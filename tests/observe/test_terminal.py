@@ -1,4 +1,4 @@
-"""What a file's name can do to the terminal that shows it: nothing."""
+"""A file's name cannot affect the terminal that shows it."""
 
 from __future__ import annotations
 

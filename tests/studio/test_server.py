@@ -1,4 +1,4 @@
-"""What the page asks the studio for: pictures, people, corrections, jobs, results, news."""
+"""The page's requests to the studio: pictures, people, corrections, jobs, results, news."""
 
 from __future__ import annotations
 

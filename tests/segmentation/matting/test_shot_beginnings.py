@@ -1,4 +1,4 @@
-"""What is held back where a shot begins."""
+"""Frames that are held where a shot begins."""
 
 from __future__ import annotations
 
