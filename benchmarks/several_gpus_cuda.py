@@ -191,7 +191,7 @@ def alone_on_a_gpu(films: Sequence[Path], warm: Path, out: Path, gpu: int, ready
 
 
 def run_commands(film: Path, warm: Path, folder: Path, gpus: int, count: int = 1) -> dict[str, Any]:
-    """Several commands at once, which share nothing but the host: each makes so many copies of a film."""
+    """Several commands at once, which share nothing but the host: each makes so many copies of a video."""
     context = multiprocessing.get_context("spawn")
     ready, answers = context.Barrier(gpus + 1), context.Queue()
     commands = []
@@ -243,7 +243,7 @@ def ids_of(gpus: int, processes: int = 1) -> str:
 
 
 def ways_of(folder: Path, name: str, share: float, gpus: int) -> dict[str, Callable[[], dict[str, Any]]]:
-    """What is measured on so many GPUs, by claim. Films are made when they are needed first."""
+    """What is measured on so many GPUs, by claim. Videos are made when they are needed first."""
 
     def film(kind: str, frames: int) -> Path:
         return make_film(folder, f"{name} {kind}", SIZES[name], frames)

@@ -13,7 +13,7 @@ Self-reenactment: the video is the truth, frame by frame. Three kinds of rows:
         [--animator mesh] [--set key=value] [--points PREDICTOR.dat] [--weights] [--sheets FOLDER]
         [--only WORD]
 
-It runs ``vitascope animate`` into a lossless file, tracks film and result, and writes
+It runs ``vitascope animate`` into a lossless file, tracks video and result, and writes
 ``benchmarks/results/portrait_quality.json`` and ``benchmarks/portrait_quality/table.md``. Rows of other films and
 animators stay. The reader is MediaPipe, which also drives and calibrates the animator: r and slope do not
 show errors that it makes in both videos, but PSNR does. Errors in portraits alone are measured a second time:
@@ -95,7 +95,7 @@ ROLLS_DEGREES = 12 * np.sin(np.linspace(0, 2 * np.pi, 40))
 
 
 KNOWN: dict[str, npt.NDArray[np.float64]] = {}
-"""Values of ``DRAWN``, [reading, frame], of each film made here, by its name."""
+"""Values of ``DRAWN``, [reading, frame], of each video made here, by its name."""
 
 
 def made_film(portrait: Path, folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""The settings of ``tracking``, and how far a film is decoded ahead, change what a driver gives."""
+"""The settings of ``tracking``, and how far a video is decoded ahead, change what a driver gives."""
 
 from __future__ import annotations
 
