@@ -1,15 +1,15 @@
-"""The mesh animator on the CPU: time a frame, frames a second, what a tracker reads from the result, and jitter.
+"""Measure the mesh animator on the CPU: time per frame, frames per second, tracked fidelity, and jitter.
 
 Claims measured here:
 
 - ``speed``:    animator stage alone (p50, p95, CPU time of all threads) on a portrait scaled to 1080 lines, and decode
                 + track + animate + convert in the pipeline, without an encoder.
 - ``fidelity``: the animated film tracked anew, against the driver: correlation and slope of each channel in which
-                the driver moves (standard deviation of 0.05 and more; of angles, in radians). Left and right are also
-                averaged. ``turning`` does the same with authored yaw and pitch of up to 15 degrees.
+                the driver moves (standard deviation of 0.05 and more; angles in radians). Left and right are
+                also averaged. ``turning`` does the same with authored yaw and pitch of up to 15 degrees.
 - ``jitter``:   output of a driver that stands still (one picture with sensor noise), root mean square of all moving
                 points, pixels.
-- Pixels that differ anywhere farther from the face than 1.25 times its size, over all frames, stand beside.
+- Each row also counts pixels that differ farther from the face than 1.25 times its size, over all frames.
 
 Usage: python benchmarks/animate_mesh.py --driver a.mp4 --driver b.mp4 --portrait p.jpg --portrait q.jpg [--sheets DIR]
 
@@ -61,7 +61,7 @@ LEAST_STD = 0.05
 
 
 def open_animator(portrait: Portrait, mesh: CanonicalMesh, model: Path) -> MeshAnimator:
-    """As ``vitascope animate`` opens it."""
+    """Open the animator as ``vitascope animate`` does."""
     animator = MeshAnimator(mesh)
     animator.set_portrait(portrait.rgb, face=portrait.face)
     with steady_reader(model) as read:
@@ -70,7 +70,7 @@ def open_animator(portrait: Portrait, mesh: CanonicalMesh, model: Path) -> MeshA
 
 
 def driven(path: Path, mesh: CanonicalMesh, model: Path) -> tuple[list[Driven], list[TrackedFace | None]]:
-    """All motions of a driver, and its faces."""
+    """Read all motions of a driver, and its faces."""
     motions: list[Driven] = []
     with VideoDriver(path, mesh=mesh, model=model, settings=Settings()) as driver:
         Pipeline([*driver.stages(), Sink("collect", motions.append)]).run()
@@ -78,7 +78,7 @@ def driven(path: Path, mesh: CanonicalMesh, model: Path) -> tuple[list[Driven], 
 
 
 def scaled(portrait: Portrait, lines: int) -> Portrait:
-    """A portrait of so many lines."""
+    """Load a portrait with that many lines."""
     scale = lines / portrait.rgb.shape[0]
     rgb = cv2.resize(portrait.rgb, None, fx=scale, fy=scale, interpolation=cv2.INTER_CUBIC)
     face = TrackedFace(
@@ -91,7 +91,7 @@ def scaled(portrait: Portrait, lines: int) -> Portrait:
 
 
 def speed_row(portrait: Portrait, driver: Path, mesh: CanonicalMesh, model: Path) -> dict[str, Any]:
-    """Time of the stage alone, and frames a second of everything but the encoder."""
+    """Measure the time of the stage alone, and the frames per second of everything but the encoder."""
     animator = open_animator(portrait, mesh, model)
     motions, _ = driven(driver, mesh, model)
     out = np.empty_like(portrait.rgb)
@@ -130,7 +130,7 @@ def speed_row(portrait: Portrait, driver: Path, mesh: CanonicalMesh, model: Path
 def track_again(
     animator: MeshAnimator, portrait: Portrait, motions: list[FaceMotion], model: Path
 ) -> Iterator[Any]:
-    """(picture, face read from it) of each motion; the tracker sees the head and its surroundings."""
+    """Yield (picture, tracked face) for each motion; the tracker sees the head and its surroundings."""
     left, top, right, bottom = portrait.face.box
     size = portrait.face.size_pixels
     height, width = portrait.rgb.shape[:2]
@@ -145,7 +145,7 @@ def track_again(
 
 
 def compared(driver: np.ndarray, output: np.ndarray) -> dict[str, float]:
-    """Correlation and slope of one channel."""
+    """Compute correlation and slope of one channel."""
     return {
         "driver_std": round(float(driver.std()), 3),
         "correlation": round(float(np.corrcoef(driver, output)[0, 1]), 3),
@@ -156,7 +156,7 @@ def compared(driver: np.ndarray, output: np.ndarray) -> dict[str, float]:
 def fidelity_row(
     portrait: Portrait, driver: Path, mesh: CanonicalMesh, model: Path, sheet: Path | None
 ) -> dict[str, Any]:
-    """What a tracker reads from the animated film, against the driver."""
+    """Track the animated video, and compare it with the driver."""
     animator = open_animator(portrait, mesh, model)
     motions, faces = driven(driver, mesh, model)
     pictures, pairs, changed = [], [], np.zeros(portrait.rgb.shape[:2], bool)
@@ -193,7 +193,7 @@ def fidelity_row(
 
 
 def outside_head(changed: np.ndarray, portrait: Portrait) -> int:
-    """Changed pixels farther from the face than 1.25 times its size."""
+    """Count changed pixels farther from the face than 1.25 times its size."""
     left, top, right, bottom = portrait.face.box
     width, height = 1.25 * (right - left), 1.25 * (bottom - top)
     changed = changed.copy()
@@ -204,7 +204,7 @@ def outside_head(changed: np.ndarray, portrait: Portrait) -> int:
 
 
 def turning_row(portrait: Portrait, mesh: CanonicalMesh, model: Path) -> dict[str, Any]:
-    """Yaw and pitch as authored against yaw and pitch as read."""
+    """Compare authored yaw and pitch with the tracked ones."""
     animator = open_animator(portrait, mesh, model)
     channels = {}
     for axis, name in enumerate(("yaw", "pitch")):
@@ -221,7 +221,7 @@ def turning_row(portrait: Portrait, mesh: CanonicalMesh, model: Path) -> dict[st
 
 
 def jitter_row(portrait: Portrait, driver: Path, mesh: CanonicalMesh, model: Path) -> dict[str, Any]:
-    """How much the portrait shakes when the driver stands still."""
+    """Measure how much the portrait shakes while the driver stands still."""
     import av
 
     animator = open_animator(portrait, mesh, model)
@@ -246,7 +246,7 @@ def jitter_row(portrait: Portrait, driver: Path, mesh: CanonicalMesh, model: Pat
 
 
 def write_sheet(path: Path, pictures: list[np.ndarray], portrait: Portrait) -> None:
-    """Heads of some frames, side by side."""
+    """Draw the heads of some frames side by side."""
     left, top, right, bottom = portrait.face.box
     width, height = right - left, bottom - top
     part = np.s_[

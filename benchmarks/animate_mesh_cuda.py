@@ -1,17 +1,19 @@
-"""The mesh animator on a GPU: pictures a second, and how long one takes, at 1080 and 2160 lines.
+"""Measure the mesh animator on a GPU: pictures per second and time per picture, at 1080 and 2160 lines.
 
 A picture of noise wears the canonical face, turned as it is (the animator's work does not depend on what the picture
-shows), and does what ``examples/talk.motion`` says. Checked first: the GPU's picture against the processor's; what
-``vitascope animate`` compares before it takes a GPU stands beside (``gate``).
+shows), and does what ``examples/talk.motion`` says. First compares the GPU's picture with the CPU's; ``gate``
+is the comparison that ``vitascope animate`` makes before it uses a GPU.
 
-- ``fps``: pictures drawn one after the other into four arrays, the processor running ahead; the animator's stage alone.
-- ``latency``: from the call until the picture is there.
+- ``fps``: pictures drawn one after the other into four arrays, with the CPU running ahead; the animator's
+  stage alone.
+- ``latency``: from the call until the picture is ready.
 - ``downloaded``: from the call until a picture is in page-locked memory of the host, as ``vitascope animate`` takes it.
-- ``processor``: the same motions drawn by the processor, in the same run.
+- ``processor``: the same motions drawn by the CPU, in the same run.
 
-The processor binds: points, eyes and mouth take it 0.5 to 0.6 ms (one H200), their description and the launches as
-long, at either size; the kernels hide behind the next picture's points. Predicted for ``downloaded``: the latency, and
-0.2 ms at 1080 lines (6 MB), 0.6 ms at 2160 (25 MB). Measured: 0.2 and 1.2 ms.
+The CPU is the limit: points, eyes and mouth take it 0.5 to 0.6 ms (one H200), and their description and the
+launches take as long, at either size; the kernels run during the next picture's points. Predicted for
+``downloaded``: the latency, and 0.2 ms at 1080 lines (6 MB), 0.6 ms at 2160 (25 MB). Measured: 0.2 and 1.2
+ms.
 
 Usage: python benchmarks/animate_mesh_cuda.py [--frames 600] [--out ROWS.json]
 """
@@ -45,7 +47,7 @@ def noise(size: tuple[int, int]) -> RgbPicture:
 
 
 def face_in(mesh: CanonicalMesh, size: tuple[int, int]) -> TrackedFace:
-    """The canonical face, half as high as the picture, in its middle; eyes look ahead."""
+    """Place the canonical face, half as high as the picture, in its middle; eyes look ahead."""
     points = np.zeros((478, 3), np.float32)
     points[:468] = mesh.vertices
     rim = 0.55 * np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [-1, 0, 0], [0, -1, 0]], np.float32)
@@ -64,7 +66,7 @@ def percentiles(seconds: list[float]) -> dict[str, float]:
 
 
 def checked(host: MeshAnimator, device: MeshAnimator, motions: list[FaceMotion]) -> dict[str, Any]:
-    """How far the two are apart, in codes of 255, over all pixels of a few pictures."""
+    """Measure the difference of the two, in codes of 255, over all pixels of a few pictures."""
     differences = [
         np.abs(device.animate(motion).get().astype(np.int16) - host.animate(motion)) for motion in motions
     ]

@@ -1,8 +1,8 @@
 """The mesh animator's stage on the CPU: milliseconds a frame at 512 by 512 pixels and at 1080 lines, in pairs.
 
-The shipped portrait does what ``examples/talk.motion`` says; no tracker, decoder or encoder runs. Each round times
-one checkout and then the other in processes of their own, so that what else the machine does falls on both. With
-``--beside`` the other is that folder's ``src``; without, this one is timed alone.
+The shipped portrait does what ``examples/talk.motion`` says; no tracker, decoder or encoder runs. Each round
+times one checkout and then the other in separate processes, so that other load affects both. With
+``--beside`` the other is that folder's ``src``; without it, only this one is timed.
 
 Usage: python benchmarks/animate_mesh_speed.py [--beside CHECKOUT] [--rounds 5] [--out ROWS.json]
 
@@ -73,7 +73,7 @@ def timed(lines: int) -> dict[str, Any]:
 
 
 def in_process(checkout: Path, lines: int) -> dict[str, Any]:
-    """The same with the sources of a checkout, in a process of its own."""
+    """Draw with the sources of a checkout, in a separate process."""
     made = subprocess.run(
         [sys.executable, str(Path(__file__).resolve()), "--lines", str(lines)],
         env=os.environ | {"PYTHONPATH": str(checkout / "src")},
@@ -86,7 +86,7 @@ def in_process(checkout: Path, lines: int) -> dict[str, Any]:
 
 
 def row_of(lines: int, beside: Path | None, rounds: int) -> dict[str, Any]:
-    """One size, in pairs."""
+    """Measure one size, in pairs."""
     own, other = [], []
     for _ in range(rounds):
         own.append(in_process(ROOT, lines))

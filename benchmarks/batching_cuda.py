@@ -1,22 +1,22 @@
 """Dynamic batching under CUDA graphs, against one-by-one calls of the same engine.
 
-Sixteen streams, each with one picture at a time: the next is handed in when the answer to the last is there, as a
-recurrent network wants it. RobustVideoMatting's coarse network at 512x288 carries each stream's state along in its
-requests; DeepLabV3+ at 512x512 (random weights, 21 classes) has none. Both run in FP16: DeepLab on ``TorchEngine``, RVM
-on our fused kernels, and on PyTorch's operators where there is no CUDA graph.
+Sixteen streams have one picture each at a time: a stream submits its next picture when the answer to the last
+is ready, as a recurrent network needs it. RobustVideoMatting's coarse network at 512x288 passes each stream's
+state in its requests; DeepLabV3+ at 512x512 (random weights, 21 classes) has no state. Both run in FP16:
+DeepLab on ``TorchEngine``, RVM on our fused kernels, and on PyTorch's operators where there is no CUDA graph.
 
 * ``eager``, ``graphs``: one-by-one calls, of the engine without and with CUDA graphs, from one thread. ``in a row``
   launches call after call and waits at the end; ``awaited`` waits for each. ``shared`` has the sixteen threads take
   turns at a lock.
 * ``batched``: sixteen threads at a ``DynamicBatcher`` with buckets, and a CUDA graph for each bucket. ``batched by
   eight`` sends eight at once.
-* ``two in flight``: the same at a ``StreamBatcher`` with two engines and batches of eight, so that the host's part of
-  one batch and the GPU's of the other go on side by side.
+* ``two in flight``: the same at a ``StreamBatcher`` with two engines and batches of eight, so that the host
+    works on one batch while the GPU works on the other.
 * ``paced``: the same sixteen threads at 30 pictures a second each, batched without a timeout, and taking turns: the
   latency of live input on a GPU that is not full.
 
-Bars: batched at least 2x eager and 1.6x graphs, of each the faster of ``in a row`` and ``awaited``. Before anything is
-timed, six steps of all streams are computed both ways and compared.
+Bars: batched at least 2x eager and 1.6x graphs, taking the faster of ``in a row`` and ``awaited`` for each.
+    Before any timing, six steps of all streams are computed both ways and compared.
 
 Prediction for one H200: RVM's frame takes 0.5 ms alone and 0.18 ms among sixteen, whose requests cost the host about
 1 ms a batch: 16 * 0.5 / (16 * 0.18 + 1) = 2.1x. By eight, half of the threads prepare requests while the others' are
@@ -87,7 +87,7 @@ class Rvm:
         """One call: pictures [B, 3, h, w] and states [B, h, w, C]."""
         pictures, *states = batch
         if self.engine is None:
-            assert self.module is not None  # one of them was made
+            assert self.module is not None  # one of them was created
             with torch.inference_mode():
                 gain, offset, *after = self.module(pictures[None], *states)
             return gain[0], offset[0], *after
@@ -111,7 +111,7 @@ class Rvm:
         )
 
     def request(self, picture: Tensor, answer: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
-        """What a stream hands in after it got an answer."""
+        """Make a stream's next request from its last answer."""
         states = (
             [torch.zeros(shape, device="cuda") for shape in self.shapes] if answer is None else answer[2:]
         )
@@ -139,7 +139,7 @@ class DeepLab:
         return self.engine.run_tensors(batch)
 
     def request(self, picture: Tensor, answer: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
-        """What a stream hands in: nothing is carried over."""
+        """Make a stream's next request: there is no state."""
         del answer
         return (picture,)
 
@@ -149,13 +149,13 @@ Pictures = list[list[Tensor]]
 
 
 def make_pictures(size: tuple[int, int]) -> Pictures:
-    """Random pictures of every stream."""
+    """Make random pictures for every stream."""
     torch.manual_seed(0)
     return [[torch.rand(3, *size, device="cuda").half() for _ in range(PICTURES)] for _ in range(STREAMS)]
 
 
 def one(network: Network, request: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """One stream's call, without a batcher."""
+    """Time one stream's calls, without a batcher."""
     return tuple(leaf[0] for leaf in network.infer(tuple(leaf[None] for leaf in request)))
 
 
@@ -187,7 +187,7 @@ def from_threads(
     *,
     pace_hz: float | None = None,
 ) -> tuple[dict[str, Any], list[Any]]:
-    """A thread for each stream; latency is from a picture being there to its answer being there."""
+    """Run a thread for each stream; latency is the time from a ready picture to its answer."""
     answers: list[Any] = [None] * STREAMS
     latencies: list[list[float]] = [[] for _ in range(STREAMS)]
     together = threading.Barrier(STREAMS + 1)
@@ -239,7 +239,7 @@ def through(batcher: DynamicBatcher | StreamBatcher) -> Callable[[int, tuple[Ten
 
 
 def percentiles(latencies_ms: list[float]) -> dict[str, float]:
-    """p50, p95 and p99 of what was waited for; nothing of what was not."""
+    """Compute p50, p95 and p99 of the latencies; empty without any."""
     if not latencies_ms:
         return {}
     return {f"p{share}_ms": round(float(np.percentile(latencies_ms, share)), 3) for share in (50, 95, 99)}
@@ -263,7 +263,7 @@ def worst_difference(network: Network, pictures: Pictures) -> float:
 
 
 def engine_alone(network: Network, pictures: Pictures) -> float:
-    """Milliseconds of a full batch in a row, without a batcher: what it could reach at best."""
+    """Milliseconds per full batch in a row, without a batcher: the best that it could reach."""
     requests = [network.request(pictures[stream][0], None) for stream in range(STREAMS)]
     batch = tuple(torch.stack(leaves) for leaves in zip(*requests, strict=True))
     network.infer(batch)
@@ -276,7 +276,7 @@ def engine_alone(network: Network, pictures: Pictures) -> float:
 
 
 def measure(kind: type[Rvm] | type[DeepLab], steps: int) -> list[dict[str, Any]]:
-    """All rows of one network."""
+    """Make all rows of one network."""
     pictures = make_pictures(kind.size)
     eager, graphs = kind(cuda_graph=False), kind(cuda_graph=True)
     record(graphs, pictures, BUCKETS)
@@ -367,7 +367,7 @@ def main() -> None:
     for name, part in parts.items():
         if options.only in (None, name):
             rows += [row | stamp for row in part()]
-            if options.out is not None:  # what is there is kept, whatever happens to the rest
+            if options.out is not None:  # keep these rows even if a later one fails
                 write_rows(options.out, rows)
     missed = [
         f"{row['claim']}: {row['against_eager']}x eager, {row['against_graphs']}x graphs"

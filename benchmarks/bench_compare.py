@@ -1,9 +1,9 @@
 """Does ``vitascope bench compare`` catch a slowed program, and is it quiet on repeats of the same one?
 
-One film, the whole pipeline, pictures discarded. A trial is a baseline, a repeat of the same and, in some, a run in
-which every stage takes longer by a known share. Their rounds are measured in turns, so that whatever else the machine
-does slows all of them: what is asked is what the comparison makes of noise, not whether the machine has time.
-Run: ``python benchmarks/bench_compare.py [OUT.json] [--repeats 20]``.
+Runs one video through the whole pipeline and discards the pictures. A trial is a baseline, a repeat of it
+and, in some, a run in which every stage takes longer by a known share. Their rounds alternate, so that other
+load slows all of them: this tests how the comparison treats noise, not how busy the machine is. Run: ``python
+benchmarks/bench_compare.py [OUT.json] [--repeats 20]``.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ BALLAST = bytes(64 << 10)
 
 
 class Brake:
-    """Stands where a profiler stands, and makes every span longer."""
+    """Replaces a profiler, and makes every span longer."""
 
     def __init__(self, share: float) -> None:
         self._share = share
 
     @contextmanager
     def profile(self, name: str, *, host_only: bool = False) -> Iterator[None]:
-        """A span, and work after it that keeps its core busy but not the interpreter, as slower code would."""
+        """Run a span, then work that keeps its core busy but not the interpreter, as slower code would."""
         del name, host_only
         began = time.perf_counter()
         yield
@@ -53,7 +53,7 @@ class Brake:
 
 
 class Bench:
-    """One film and one open network, measured again and again."""
+    """Measures one video with one open network, repeatedly."""
 
     def __init__(
         self, segmenter: MeasuredSegmenter, film: Path, *, size: tuple[int, int], share: float
@@ -85,7 +85,7 @@ class Bench:
     def in_turns(
         self, builds: Mapping[str, Callable[[], MeasuredRun]], *, rounds: int
     ) -> dict[str, BenchResults]:
-        """Rounds of several builds, each turn in another order."""
+        """Run rounds of several builds, each turn in another order."""
         names = list(builds)
         runs: dict[str, list[MeasuredRun]] = {name: [] for name in names}
         with UtilisationSampler(interval_seconds=0.1) as sampler:

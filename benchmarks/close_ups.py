@@ -1,4 +1,4 @@
-"""RVM's pictures of 768 and of 512 samples, on people from small to filling the picture, whose alpha is known.
+"""Compare RVM's pictures of 768 and 512 samples on people of all sizes, whose alpha is known.
 
 Each clip is one person of ``matte_quality/truth.py``, whole or without a head, matted as ``balanced`` does.
 
@@ -33,7 +33,7 @@ _PLACES = {"0.6": (0.6, 0.95), "1.2": (1.2, 1.3), "1.8 headless": (1.8, 1.45), "
 
 
 def main() -> None:
-    """Print a row for each clip and size; keep them when asked."""
+    """Print a row for each clip and size; save them on request."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

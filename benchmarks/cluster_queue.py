@@ -1,10 +1,10 @@
-"""What a queue of many short videos costs the one who hands them out: time for each, and memory.
+"""Measure what a queue of many short videos costs the distributing process: time per video, and memory.
 
-Ray is real, and so are the folder of videos and all that the driver does with them; what cuts people out is a stand-in
-that answers at once with the report of a real run. So the figures are of the queue alone.
+Ray, the folder of videos and the driver's work are real; a stand-in for the segmenter answers at once with
+the report of a real run. So the figures are those of the queue alone.
 
-Prediction: to open a video's headers costs some milliseconds, a question to Ray and its answer one or two; nothing is
-kept of a video but its two paths, so memory stays as it is.
+Prediction: opening a video's headers costs some milliseconds, a request to Ray and its answer one or two;
+    only a video's two paths are kept, so memory does not grow.
 
 Usage: python benchmarks/cluster_queue.py [--videos 10000] [--out FILE]
 
@@ -38,11 +38,11 @@ from vitascope.segmentation.segmenter import Segmenter
 
 FRAMES = 25
 LOGICAL_CORES = 8
-"""As Ray shall believe: two who cut."""
+"""Resources that Ray is told of: for two makers."""
 
 
 def one_second(path: Path) -> Path:
-    """A video of one second."""
+    """Make a video of one second."""
     with av.open(str(path), "w") as container:
         stream = container.add_stream("libx264", rate=FRAMES, options={"preset": "ultrafast"})
         stream.width, stream.height, stream.pix_fmt = 320, 180, "yuv420p"
@@ -54,7 +54,7 @@ def one_second(path: Path) -> Path:
 
 
 def stand_in(report: SegmentReport) -> type:
-    """What runs on a node in place of what cuts."""
+    """The stand-in for the segmenter on a node."""
 
     class Quick(cluster._Actor):
         def make(self, order: Any) -> SegmentReport:
@@ -65,7 +65,7 @@ def stand_in(report: SegmentReport) -> type:
 
 
 def run(folder: Path, videos: int, report: SegmentReport) -> dict[str, Any]:
-    """A queue of so many."""
+    """Run a queue of that many videos."""
     films = folder / f"films{videos}"
     films.mkdir()
     for n in range(videos):

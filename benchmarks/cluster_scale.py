@@ -1,12 +1,13 @@
-"""When N videos on M machines are done, on paper: the queue's rules, and what its parts were measured to cost.
+"""Simulate when N videos on M machines are done, from the queue's rules and the measured costs of its parts.
 
-- ``measure``: a queue on a real Ray cluster of this machine, with one who cuts and with two. What each piece of work
-  took goes into the simulation of the same queue, and both ends are compared.
+- ``measure``: a queue on a real Ray cluster of this machine, with one maker and with two. The time of each
+  piece of work goes into the simulation of the same queue, and both end times are compared.
 - ``curve``: the same simulation for 1 to 1000 GPUs, with the pace of the rows of ``several_gpus_cuda.json``, and with
-  what joining costs by ``measure``. What cannot be measured here (how often a node is lost, how fast a store is) is
-  said in the row.
+  what joining costs by ``measure``. The row states what cannot be measured here (how often a node is lost,
+  how fast a store is).
 
-Prediction: with few, all are busy but for the last stretches; with many, the one who joins is behind, or the store.
+Prediction: with few makers, all are busy except during the last stretches; with many, the joiner or the store
+    is the limit.
 
 Usage: python benchmarks/cluster_scale.py measure [--out FILE]
        python benchmarks/cluster_scale.py curve [--out FILE] [--chart docs/images/cluster-scale.png]
@@ -50,42 +51,42 @@ SEEDS = 9
 
 @dataclass(frozen=True)
 class Costs:
-    """What a queue's parts cost, in seconds unless said otherwise."""
+    """Costs of a queue's parts, in seconds unless stated otherwise."""
 
     start: float
-    """Until a maker has its network open."""
+    """Time until a maker has opened its network."""
     open: float
-    """Decoder and encoders of a stretch, and Ray's way there and back."""
+    """Opening decoder and encoders of a stretch, and Ray's round trip."""
     frame: float
-    """A frame that a maker sees."""
+    """One frame of a maker."""
     film: float
-    """A video, for the one who hands out: its headers, the order, the answer."""
+    """One video, for the distributing process: its headers, the order, the answer."""
     begin: float
-    """The files of a video of several stretches, for the one who hands out."""
+    """The files of a video of several stretches, for the distributing process."""
     join: float
-    """A frame whose packets are copied by the one who hands out."""
+    """One frame whose packets the distributing process copies."""
     spread: tuple[float, ...] = (1.0,)
-    """What pieces took, over what they should have by ``open`` and ``frame``: factors to draw from."""
+    """Times of pieces, relative to the prediction from ``open`` and ``frame``: factors to draw from."""
     losses_per_hour: float = 0.0
     """How often each maker is lost."""
     back: float = 60.0
-    """Until a maker that was lost is there again."""
+    """Time until a lost maker is back."""
     frame_bytes: float = 0.0
-    """Read and written, of a frame."""
+    """Bytes read and written per frame."""
     store_bytes_per_second: float = float("inf")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a simulated run went."""
+    """Result of a simulated run."""
 
     seconds: float
     makers_busy: float
-    """Share of the makers' time."""
+    """Share of time in which makers are busy."""
     driver_busy: float
-    """Share of the time of the one who hands out."""
+    """Share of time in which the distributing process is busy."""
     lost: int
-    """Pieces that were made again."""
+    """Number of pieces that were made again."""
 
 
 on_gpus = partial(stretch_count, warm_up_frames=WARM_UP_FRAMES, opening_frames=OPENING_FRAMES)
@@ -109,15 +110,15 @@ def simulate(
     warm_up: int = WARM_UP_FRAMES,
     seed: int = 0,
 ) -> Outcome:
-    """Run a queue on paper, by the rules of ``FilmQueue`` and ``Hands``.
+    """Simulate a queue by the rules of ``FilmQueue`` and ``Hands``.
 
     Args:
-        films: Frames of each.
-        makers: Who cut, one piece at a time.
-        costs: Of everything.
-        stretches_of: How many stretches so many frames are.
-        warm_up: Frames that a stretch but the first sees before its own.
-        seed: Of what is drawn: the spread, and losses.
+        films: Number of frames of each video.
+        makers: Number of makers, each with one piece at a time.
+        costs: Costs of all parts.
+        stretches_of: Returns the number of stretches for a number of frames.
+        warm_up: Frames that each stretch except the first sees before its own.
+        seed: Seed of the random spread and losses.
     """
     random, order = Random(seed), count()
     queue = [_Film(rank, n, stretches_of(n)) for rank, n in enumerate(sorted(films, reverse=True))][::-1]
@@ -129,7 +130,7 @@ def simulate(
     opening, driver, driver_busy, busy, now, last = False, 0.0, 0.0, 0.0, 0.0, 0.0
 
     def drive(seconds: float) -> float:
-        """The one who hands out does something; when it is done."""
+        """Let the distributing process work; return when it is done."""
         nonlocal driver, driver_busy
         driver = max(driver, now) + seconds
         driver_busy += seconds
@@ -191,7 +192,7 @@ def simulate(
 
 
 def fitted(pieces: Sequence[tuple[int, float]], driver: dict[str, float]) -> Costs:
-    """Costs of pieces of so many frames that took so many seconds each: least squares, neither below zero."""
+    """Fit costs to the frames and seconds of pieces: least squares, neither cost below zero."""
     frames, seconds = np.array(pieces, float).T
     matrix = np.stack([np.ones_like(frames), frames], 1)
     opened, frame = np.linalg.lstsq(matrix, seconds, rcond=None)[0]
@@ -205,7 +206,7 @@ def fitted(pieces: Sequence[tuple[int, float]], driver: dict[str, float]) -> Cos
 
 @contextmanager
 def timed_pieces(makers: type) -> Iterator[list[tuple[int, float]]]:
-    """Frames and seconds of each piece of work that makers of this kind do meanwhile."""
+    """Record frames and seconds of each piece of work that makers of this kind do in the meantime."""
     pieces: list[tuple[int, float]] = []
 
     def timed(method: Any) -> Any:
@@ -233,7 +234,7 @@ def predicted_seconds(
     stretches_of: Callable[[int], int],
     warm_up: int,
 ) -> float:
-    """When a queue is done, on paper: the median of some runs with other draws."""
+    """Simulate when a queue is done: the median of some runs with other seeds."""
     return median(
         simulate(films, makers, costs, stretches_of=stretches_of, warm_up=warm_up, seed=seed).seconds
         for seed in range(SEEDS)
@@ -241,7 +242,7 @@ def predicted_seconds(
 
 
 def moving(path: Path, frames: int) -> Path:
-    """A video of something that moves, with a keyframe in every twelve frames."""
+    """Make a video of something that moves, with a keyframe every twelve frames."""
     random = np.random.default_rng(frames)
     wall = random.integers(0, 255, (180, 2 * frames + 240, 3), np.uint8)
     with av.open(str(path), "w") as container:
@@ -255,7 +256,7 @@ def moving(path: Path, frames: int) -> Path:
 
 
 def queue_here(folder: Path, makers: int) -> dict[str, Any]:
-    """A real queue by so many makers, and the same on paper."""
+    """Run a real queue with that many makers, and simulate it."""
     import ray
 
     from vitascope.segmentation.batch import plan_batch, segment_all
@@ -344,7 +345,7 @@ def queue_here(folder: Path, makers: int) -> dict[str, Any]:
 
 
 def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Queues of this machine, against paper."""
+    """Compare queues of this machine with their simulation."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "in").mkdir()
@@ -354,7 +355,7 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def curve(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """A thousand videos of an hour, and how many GPUs help."""
+    """Simulate a thousand videos of an hour, to see how many GPUs help."""
     several = json.loads((RESULTS / "several_gpus_cuda.json").read_text())
     one = next(row for row in several if row["claim"] == "file to mask 1080p, 1 GPU")
     here = [row for row in json.loads(options.out.read_text()) if "makers" in row]
@@ -427,7 +428,7 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
 
 
 def main() -> None:
-    """Measure or draw, print, and keep the rows beside those of the other."""
+    """Measure or draw, print, and save the rows beside those of the other."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=("measure", "curve"))
     parser.add_argument("--makers", type=int, nargs="+", default=[1, 2])

@@ -2,9 +2,9 @@
 
 Every variant is checked against the NumPy reference before it is timed; inputs are random and rotate, like the results,
 among enough buffers to defeat the L2 cache; medians of CUDA events. ``worst`` has partial alpha everywhere (random
-coefficients); ``person`` is a matte that covers a fifth of the picture, of which the kernel does not read what can
-only be background: there only the bytes that it moves are counted. Prediction for 8K NV12 on one colour: 100 MB, 23 us
-at 4.28 TB/s; some 25 instructions a sample, 26 us at 132 x 4 a clock and 1.98 GHz.
+coefficients); ``person`` is a matte that covers a fifth of the picture; the kernel does not read the parts
+that can only be background, so only the bytes that it moves count. Prediction for 8K NV12 on one colour: 100
+MB, 23 us at 4.28 TB/s; some 25 instructions a sample, 26 us at 132 x 4 a clock and 1.98 GHz.
 
 Usage: python benchmarks/composite_cuda.py [OUT.json]
 """
@@ -36,7 +36,7 @@ COLOR = ColorSpec(chroma_location="left")
 KEY = (0, 177, 64)
 REPEATS = 200
 TILE_WIDTH = 248
-"""Columns that a warp of the kernel paints; 256 for a mask, which makes no difference worth counting."""
+"""Columns that a warp of the kernel paints; 256 for a mask, a negligible difference."""
 
 
 def random_frames(height: int, width: int, name: str) -> list[Frame]:
@@ -63,7 +63,7 @@ def random_frames(height: int, width: int, name: str) -> list[Frame]:
 
 
 def coefficients(kind: str, size: tuple[int, int]) -> tuple[Any, Any]:
-    """Gain and offset float16 [1, 1, h, w]: partial alpha everywhere, or a person in the middle."""
+    """Make gain and offset, float16 [1, 1, h, w]: partial alpha everywhere, or a person in the middle."""
     random = np.random.default_rng(1)
     height, width = size
     if kind == "worst":
@@ -79,7 +79,7 @@ def coefficients(kind: str, size: tuple[int, int]) -> tuple[Any, Any]:
 
 
 def shares_read(frame: Frame, gain: Any, offset: Any) -> tuple[float, float]:
-    """The shares of the picture, and of what is behind, that strips read which are not all background, all person."""
+    """Shares of picture and background that strips read, without strips of all background or all person."""
     darkest, brightest = grey_bounds(frame.color, frame.format)
     slope, bias = (plane[0, 0].get().astype(np.float32) for plane in (gain, offset))
     peak = 255 if frame.format.bit_depth == 8 else 65535
@@ -109,7 +109,7 @@ def span(first: int, last: int, cells: int, samples: int) -> slice:
 
 
 def torch_operations(luma: Any, chroma: Any, gain: Any, offset: Any, constants: tuple[Any, ...]) -> Any:
-    """The same picture as framework code makes it: everything at full resolution, in half floats."""
+    """Make the same picture in framework code: everything at full resolution, in half floats."""
     weights, bias, codes = constants
     size = luma.shape
     pair = chroma.permute(2, 0, 1)[None].half()

@@ -1,10 +1,11 @@
 """Decoding on the GPU: our reader against a plain PyAV loop, one session and several, and a leak check.
 
-Clips are made here: 60 pictures of a film, enlarged, with moving noise, in HEVC with a closed group of pictures of 30,
-their packets repeated. Every run checks the count and the times of its frames. ``fps`` counts from the first frame to
-the last; ``start_s`` is what comes before (opening, the decoder's creation). The plain loop with several sessions is as
-many independent decoders, each on the whole film: what the hardware gives at most. Predictions for an H200, one
-session: 1345, 396 and 104 frames/s at 1080p, 4K and 8K; 8K with four sessions 264.
+The clips are 60 frames of a video, enlarged, with moving noise, in HEVC with closed groups of 30 pictures;
+their packets are repeated. Every run checks the count and the times of its frames. ``fps`` counts from the
+first frame to the last; ``start_s`` is what comes before (opening, the decoder's creation). The plain loop
+with several sessions runs that many independent decoders, each on the whole video: the hardware's maximum.
+Predictions for an H200, one session: 1345, 396 and 104 frames/s at 1080p, 4K and 8K; 8K with four sessions
+264.
 
 Usage: python benchmarks/decode_cuda.py FILM OUT.json [1080p 4K 8K leak]
 """
@@ -32,7 +33,7 @@ from row_stamp import commit, write_rows
 from vitascope.media.reading.reader import open_video
 
 SIZES = {"1080p": (1920, 1080, 100), "4K": (3840, 2160, 20), "8K": (7680, 4320, 8)}
-"""Width, height, and how often the 60 pictures are repeated."""
+"""Width, height, and repeats of the 60 frames."""
 PICTURES, GOP = 60, 30
 RATE = Fraction(30)
 SESSIONS = (1, 4)
@@ -42,7 +43,7 @@ MIB = 1 << 20
 
 
 def pictures_of(film: Path, width: int, height: int) -> Iterator[av.VideoFrame]:
-    """The film's first pictures, enlarged, with noise that moves."""
+    """Yield the video's first frames, enlarged, with moving noise."""
     noise = np.random.default_rng(0).integers(0, 12, (height + 64, width + 64), dtype=np.uint8)
     with av.open(str(film)) as container:
         for n, picture in enumerate(container.decode(video=0)):
@@ -52,7 +53,7 @@ def pictures_of(film: Path, width: int, height: int) -> Iterator[av.VideoFrame]:
             luma = planes[:height]
             np.minimum(luma, 235 - 12, out=luma)
             luma += noise[n : n + height, 2 * n % 64 : 2 * n % 64 + width]
-            # A new picture: what the decoder knew of the old one (its type, side data) is not for the encoder.
+            # A new picture, because the encoder must not get the old one's type and side data.
             picture = av.VideoFrame.from_ndarray(planes, format="yuv420p")
             picture.pts, picture.time_base = n, 1 / RATE
             yield picture
@@ -81,7 +82,7 @@ def write_film(film: Path, target: Path, width: int, height: int, repeats: int) 
 
 @dataclass(frozen=True)
 class Run:
-    """One reading of a film: how many frames, and when (``time.perf_counter``)."""
+    """One reading of a video: the number of frames, and when (``time.perf_counter``)."""
 
     frames: int
     first: float
@@ -89,7 +90,7 @@ class Run:
 
 
 def plain_loop(path: Path) -> Run:
-    """What PyAV does by itself, as its documentation shows."""
+    """Read with PyAV alone, as its documentation shows."""
     accel = HWAccel("cuda", options={"primary_ctx": "0", "current_ctx": "1"}, is_hw_owned=True)
     first, count = 0.0, 0
     with cupy.cuda.Device(0):
@@ -105,7 +106,7 @@ def plain_loop(path: Path) -> Run:
 
 
 def our_loop(path: Path, sessions: int) -> Run:
-    """Our reader, every frame waited for by a stream."""
+    """Read with our reader; a stream waits for every frame."""
     stream = cupy.cuda.Stream(non_blocking=True)
     times, first = [], 0.0
     with open_video(path, cuda_device=0, decoder_sessions=sessions) as reader:
@@ -123,14 +124,14 @@ def our_loop(path: Path, sessions: int) -> Run:
 
 
 def plain_sessions(path: Path, sessions: int) -> Run:
-    """As many independent decoders, each on the whole film."""
+    """Run that many independent decoders, each on the whole video."""
     with ThreadPoolExecutor(sessions) as pool:
         runs = list(pool.map(lambda _: plain_loop(path), range(sessions)))
     return Run(sum(run.frames for run in runs), min(run.first for run in runs), max(run.last for run in runs))
 
 
 def measured(run: Callable[[], Run], expected: int) -> dict[str, Any]:
-    """Rates and start-up; the first run, which fills caches, left out."""
+    """Compute rates and start-up times, without the first run, which fills caches."""
     rates, starts = [], []
     for _ in range(REPEATS + 1):
         began = time.perf_counter()
@@ -143,7 +144,7 @@ def measured(run: Callable[[], Run], expected: int) -> dict[str, Any]:
 
 
 def check_leaks(path: Path, frame_count: int) -> dict[str, Any]:
-    """Read the film over and over; what is in use after each turn must not grow."""
+    """Read the video repeatedly; memory in use after each turn must not grow."""
     turns = -(-LEAK_FRAMES // frame_count)
     used, count = [], 0
     for _ in range(turns):

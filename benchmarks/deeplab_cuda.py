@@ -1,18 +1,20 @@
 """DeepLabV3+ (ResNet-50, output stride 16, 21 classes) at 512x512 through ``InductorEngine``: precisions and batches.
 
-The order's documents give 45 ms for FP32 and batch 1, 22, 50 and 85 ms for FP16 and batches 1, 4 and 8, and 45 ms for
-INT8 and batch 8, on an RTX 3090 under TensorRT. Here each engine's output on the GPU is first compared with FP32 in
-PyTorch on the same GPU (and that once with the CPU), then its own ``benchmark`` measures calls with CUDA graphs, from
-inputs on the GPU to fresh outputs there. Weights are random: errors say what the arithmetic loses, not what masks do.
+The specification gives 45 ms for FP32 and batch 1, 22, 50 and 85 ms for FP16 and batches 1, 4 and 8, and 45
+ms for INT8 and batch 8, on an RTX 3090 under TensorRT. Here each engine's output on the GPU is first compared
+with FP32 in PyTorch on the same GPU (and that once with the CPU), then its own ``benchmark`` measures calls
+with CUDA graphs, from inputs on the GPU to fresh outputs there. Weights are random: errors show the loss of
+the arithmetic, not of masks.
 
 FP8 is e4m3 in the 1x1 convolutions (``torch._scaled_mm``) and FP16 elsewhere; INT8 is ``torch._int_mm`` in the same
 places and rounded FP16 elsewhere: PyTorch has no 8-bit convolution of larger kernels.
 
 Prediction: about 130 GFLOP a picture. FP16 at 400 TFLOP/s of the 990 that an H200 has on paper is 0.33 ms a picture at
-batch 8; batch 1 fills a tenth of the multiprocessors in the deep layers, and some 90 kernels of 5 us or more bind it to
-0.6 ms and above. A third of the operations lie in 1x1 convolutions: FP8 that doubled their speed would gain 15 %, less
-what rounding the activations costs. Measured on an H200, compiled: 1.06 ms for one picture and 0.48 ms a picture at
-batch 8 in FP16; rounding costs more than 8 bits gain (FP8 takes 1.07 times FP16's time, INT8 1.12).
+batch 8; batch 1 fills a tenth of the multiprocessors in the deep layers, and some 90 kernels of 5 us or more
+limit it to 0.6 ms and above. A third of the operations are in 1x1 convolutions: FP8 that doubled their speed
+would gain 15 %, less the cost of rounding the activations. Measured on an H200, compiled: 1.06 ms for one
+picture and 0.48 ms a picture at batch 8 in FP16; rounding costs more than 8 bits gain (FP8 takes 1.07 times
+FP16's time, INT8 1.12).
 
 Usage: python benchmarks/deeplab_cuda.py [--quick] [--only int8] [OUT.json]
 """
@@ -34,7 +36,7 @@ from vitascope.gpu import InductorEngine, ModelQuantizer
 
 RESULTS = Path(__file__).parent / "results" / "deeplab_cuda.json"
 SIDE = 512
-# Precision, batch -> milliseconds on an RTX 3090, as the order's documents have them.
+# Precision, batch -> milliseconds on an RTX 3090, from the specification.
 RTX_3090_MS = {("fp32", 1): 45, ("fp16", 1): 22, ("fp16", 4): 50, ("fp16", 8): 85, ("int8", 8): 45}
 # Precision, mode, batches. Each compiled batch costs seconds; where a row of the table is not reached, eager stands in.
 VARIANTS = (

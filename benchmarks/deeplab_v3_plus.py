@@ -6,8 +6,8 @@ Segmentation", ECCV 2018) and the backbone (He et al., "Deep Residual Learning f
 the stride of a bottleneck in its 3x3 convolution, as trained networks have it). Output stride 16: the last stage is not
 strided, and its convolutions are dilated by 2.
 
-How long a network takes does not depend on what its weights say, so random ones measure it; they are scaled so that
-activations neither vanish nor overflow FP16 on the way, and low precisions can be compared with FP32.
+A network's time does not depend on its weights, so random ones suffice; they are scaled so that activations
+neither vanish nor overflow FP16, and low precisions can be compared with FP32.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Pyramid(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """[N, C, h, w] to [N, 256, h, w]."""
-        # Enlarging a picture of one pixel is repeating it.
+        # Enlarging a picture of one pixel repeats it.
         whole = self.whole(features.mean((2, 3), keepdim=True)).expand(-1, -1, *features.shape[2:])
         return self.mix(torch.cat([*(view(features) for view in self.views), whole], dim=1))
 
@@ -83,7 +83,7 @@ class DeepLabV3Plus(nn.Module):
     Args:
         num_classes: Channels of the result; 21 are those of Pascal VOC 2012.
         backbone: ``resnet50`` or ``resnet101``.
-        seed: Of the weights; the same seed gives the same network everywhere.
+        seed: Seed of the weights; the same seed gives the same network everywhere.
 
     The network is in evaluation mode, in FP32, on the CPU.
     """

@@ -1,17 +1,17 @@
 """x264 alone: how fast several encoders write a video, how many cores they keep busy, what presets cost in quality.
 
-The films that are named are scaled, and go forth and back through their first pictures until ``--frames`` are written;
-the pictures lie in memory as the GPU's do when they have come down, so nothing but the encoders works. For each size,
-preset, CRF and number of encoders: frames/s, busy cores (processor seconds by wall seconds), cores that a virtual
-machine's host withheld, milliseconds of the processor's time a frame, kilobytes a frame, and SSIM of luma (Gaussian
-window of 1.5, Wang et al. 2004) against what went in, of every eighth picture. Each file is decoded and its pictures
+The named videos are scaled, and played forwards and backwards through their first frames until ``--frames``
+are written; frames are in memory, like those downloaded from a GPU, so only the encoders work. For each size,
+preset, CRF and number of encoders: frames/s, busy cores (CPU seconds per wall second), cores that a virtual
+machine's host withheld, milliseconds of CPU time per frame, kilobytes per frame, and SSIM of luma (Gaussian
+window of 1.5, Wang et al. 2004) of every eighth frame against the input. Each file is decoded and its frames
 counted.
 
 ``serial_share`` is of one encoder: the part of its work that the busiest thread does, which bounds the busy cores.
 
 Film of a person on key colour: ``vitascope segment FILM.mp4 -o key.mp4 --crf 4 --preset superfast``.
 
-Without a film, the stereo example is taken. How many cores 4K keeps busy, as it comes and with one encoder:
+Without a video, uses the stereo example. How many cores 4K keeps busy, by default and with one encoder:
 ``python benchmarks/encode.py --sizes 4K --presets veryfast --encoders 1,auto --keep``.
 
 Usage: python benchmarks/encode.py [KEY.mp4 FILM.mp4 …] [--sizes 1080p,4K,8K] [--presets veryfast,…] [--crfs 20]
@@ -53,12 +53,12 @@ FORMAT = PIXEL_FORMATS["yuv420p"]
 COLOR = ColorSpec(matrix="bt709", matrix_code=1, primaries=1, transfer=1)
 TICK = Fraction(1, 25)
 MOST_BYTES = 1 << 30
-"""Most bytes of pictures in memory; encoders of 8K want the rest."""
+"""Maximum bytes of pictures in memory; encoders of 8K need the rest."""
 COMPARED = 8
 
 
 def pictures(film: Path, size: tuple[int, int], count: int) -> list[np.ndarray]:
-    """The first pictures of a film, scaled, each one array of I420, read-only as those that came from a GPU."""
+    """Read a video's first frames, scaled, each as one array of I420, read-only like those from a GPU."""
     width, height = size
     most = min(count, MOST_BYTES // (width * height * 3 // 2))
     found = []
@@ -72,7 +72,7 @@ def pictures(film: Path, size: tuple[int, int], count: int) -> list[np.ndarray]:
 
 
 def frame_of(picture: np.ndarray, number: int, size: tuple[int, int]) -> Frame:
-    """One picture as a frame, without a copy."""
+    """Make a frame from a picture, without a copy."""
     width, height = size
     flat = picture.reshape(-1)
     luma, blue, red = np.split(flat, [width * height, width * height * 5 // 4])
@@ -87,7 +87,7 @@ def frame_of(picture: np.ndarray, number: int, size: tuple[int, int]) -> Frame:
 def written(
     path: Path, source: list[np.ndarray], size: tuple[int, int], count: int, **wishes: Any
 ) -> dict[str, Any]:
-    """Write a video; what it took."""
+    """Write a video, and measure it."""
     info = VideoInfo(
         path=path,
         width=size[0],
@@ -125,7 +125,7 @@ def written(
 
 
 def forth_and_back(there: int, count: int) -> list[int]:
-    """Places of pictures that follow one another without a jump."""
+    """Yield indices of consecutive pictures without a jump."""
     cycle = [*range(there), *range(there - 2, 0, -1)] or [0]
     return list(itertools.islice(itertools.cycle(cycle), count))
 
@@ -180,7 +180,7 @@ def ssim(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def main() -> None:
-    """Measure what was asked for; the best of each round."""
+    """Measure the requested variants; keep the best of all rounds."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("films", type=Path, nargs="*", default=[EXAMPLE])
     parser.add_argument("--sizes", default="1080p,4K,8K")

@@ -1,13 +1,14 @@
-"""Fits the network that hears mouth shapes, ``src/vitascope/models/data/lips.npz``; needs torch and the speakers.
+"""Fits the lip network, ``src/vitascope/models/data/lips.npz``; needs torch and the speakers.
 
 Speakers of ``voice_speakers`` say nonsense in twenty-four voices of eSpeak NG and eight of Festival, whose diphones
-were cut from recordings of people. Their sounds are known, and become mouth shapes (``visemes.shapes_of``). They are
-heard through rooms, microphones, telephones and noise, faster and slower, higher and lower; beside them stand music and
-noise, in which the mouth is still. ``voice.py`` tests the network with speakers that are not among them.
+were cut from recordings of people. Their sounds are known, and become mouth shapes (``visemes.shapes_of``).
+They are varied with rooms, microphones, telephones and noise, faster and slower, higher and lower; music and
+noise, during which the mouth is still, are added. ``voice.py`` tests the network with speakers that are not
+among them.
 
 Usage: python benchmarks/fit_lips.py [--epochs 9] [--examples FILE.npz] [--out FILE.npz]; some minutes.
 
-``--examples`` keeps what was heard and how the mouth was, which takes half of the time; if it is there, it is read.
+``--examples`` saves sound and mouth shapes, which take half of the time; an existing file is read.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ HIDDEN = (96, 64)
 COMPONENTS = 96
 """Principal components of nineteen rows that the first layer is fitted on, and then folded into."""
 IMPORTANCE = torch.tensor([6.0, 2, 2, 2, 1, 1])
-"""Weights of the parameters but the seal; the jaw is what is seen first."""
+"""Weights of the parameters except the seal; the jaw is the most visible."""
 BATCH = 1024
 
 
@@ -119,7 +120,7 @@ def varied(random: np.random.Generator, spoken: Spoken) -> Spoken:
 
 
 def examples(folder: Path) -> Iterator[tuple[Spoken, int]]:
-    """What every voice says, and how often it is varied."""
+    """Texts of every voice, and the number of variations."""
     for voice in FESTIVAL_VOICES:
         random = np.random.default_rng(sum(map(ord, voice)))
         texts = [nonsense(random) for _ in range(TEXTS_A_FESTIVAL_VOICE)]
@@ -132,7 +133,7 @@ def examples(folder: Path) -> Iterator[tuple[Spoken, int]]:
 
 
 def heard_and_shown(samples: Samples, sounds: list[Sound]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Bands, and the mouth shapes that go with them; NaN at the ends, where nobody is asked."""
+    """Make bands, and their mouth shapes; NaN at the ends, which do not count."""
     bands = Hearing().listen(samples).bands
     shapes = shapes_of(sounds, seconds=len(bands) / ROWS_PER_SECOND)
     around = ((ROWS_BEFORE, ROWS_AHEAD), (0, 0))

@@ -14,14 +14,15 @@ Usage: python benchmarks/fit_selfie_gate.py FOLDER [--evidence FILE.npz]
 - MachineLearning2020/Homework2-Caltech101: Caltech-101, objects and animals.
 - lionelmessi6410/Scene-Recognition-with-Bag-of-Words: rooms and views in grey, of the 15-scenes collection.
 
-and to them come scikit-image's own pictures, and drawn patterns.
+It also uses scikit-image's own pictures, and drawn patterns.
 
 By photograph, a quarter of the first two and of Caltech-101, the authors' own test folders of BSDS500 and of the 15
-scenes, and COCO's val2017 are the test. On the rest the judges are fitted. The thresholds come from scores that the
-rest gets in three-fold cross-validation: each network's is the highest at which every kind of people keeps
-``KEPT_AT_LEAST`` of what was found ungated. The test is measured with the judges and thresholds that ship.
+scenes, and COCO's val2017 are the test. The judges are fitted on the rest. The thresholds come from scores of
+the rest in three-fold cross-validation: each network's is the highest at which every kind of people keeps
+``KEPT_AT_LEAST`` of the ungated recall. The test uses the judges and thresholds that ship.
 
-``--evidence`` keeps what the networks said of every picture, which takes most of the time; if it is there, it is read.
+``--evidence`` saves the networks' results for every picture, which take most of the time; an existing file is
+read.
 """
 
 from __future__ import annotations
@@ -69,15 +70,15 @@ EMPTY = ("empty scenes", "objects", "animals", "synthetic")
 WEIGHTS = {"empty scenes": 1.5, "animals": 0.6, "unmasked people": 0.7}
 """How much a picture of a kind counts; 1 for the others. People together weigh as much as the rest together."""
 FOUND_AT_ALL = 0.3
-"""Recall of the ungated network below which a picture of people teaches nothing."""
+"""Recall of the ungated network below which a picture of people is not used for fitting."""
 CLAIMED = 0.002
-"""Part of the frame that must be claimed before an empty picture counts as invented in."""
+"""Share of an empty picture's frame above which a matte counts as an invented person."""
 KEPT_AT_LEAST = 0.93
-"""More than the 0.9 that are wanted: other photographs than those that chose the threshold lose a little more."""
+"""Above the required 0.9: photographs that did not determine the threshold lose a little more."""
 FOLDS, SEEDS, COMPONENTS, HIDDEN, EPOCHS, BATCH = 3, (0, 1), 384, 48, 40, 128
 RIDGE = 0.003
 LOST_AT_MOST, MISTAKEN_AT_MOST = 0.002, 0.002
-"""What the quick score may settle wrongly: of people's recall, and of empty pictures that are claimed."""
+"""Errors allowed to the quick score: in people's recall, and in empty pictures that are claimed."""
 
 
 # --- evidence ----------------------------------------------------------------------------------------------------
@@ -122,7 +123,7 @@ class Evidence:
 
 
 class Lab:
-    """What the networks say of samples; one in each process."""
+    """Runs the networks on samples; one in each process."""
 
     def __init__(self) -> None:
         cv2.setNumThreads(1)
@@ -168,7 +169,7 @@ _lab: list[Lab] = []
 
 
 def _prepare(folder: Path) -> None:
-    """What each worker starts with; it is spawned, as a fork of a process with threads may hang."""
+    """Initialise a worker, which is spawned: a fork of a process with threads may hang."""
     _photographs[:] = sources(folder)
     _lab[:] = [Lab()]
 
@@ -200,7 +201,7 @@ def gathered(folder: Path) -> Evidence:
 
 
 def remembered(file: Path | None, gather: Callable[[], Evidence]) -> Evidence:
-    """What ``file`` holds, or what is gathered now and then kept there."""
+    """Read the evidence from ``file``, or gather it now and save it there."""
     names = [field.name for field in fields(Evidence)]
     if file is not None and file.exists():
         with np.load(file) as stored:
@@ -215,7 +216,7 @@ def remembered(file: Path | None, gather: Callable[[], Evidence]) -> Evidence:
 
 
 def teaching(all_: Evidence) -> tuple[Bools, Floats]:
-    """Which samples may teach, and how much each counts."""
+    """Choose the samples for fitting, and their weights."""
     usable = ~all_.tested & (all_.area >= CLAIMED) & (all_.recall > FOUND_AT_ALL)
     return usable, np.array([WEIGHTS.get(kind, 1.0) for kind in all_.kind], np.float32)
 
@@ -270,7 +271,7 @@ def slow_fit(inputs: Floats, person: Bools, weight: Floats) -> Fitted:
     layers = [trained(reduced, person, balanced(person, weight), seed) for seed in SEEDS]
     hidden, hidden_bias, output = (np.concatenate(parts) for parts in zip(*layers, strict=True))
     unfolded = np.hstack([hidden[:, :EVIDENCE_SIZE], hidden[:, EVIDENCE_SIZE:] @ basis.T])
-    # float16 is what ships: what is measured here is that.
+    # Measure in float16, which ships.
     return Fitted(
         *(
             np.float32(np.float16(part))
@@ -347,7 +348,7 @@ class Limits:
 
 
 def limits(all_: Evidence, quick: Floats, slow: Floats, network: Network) -> Limits:
-    """From cross-validated scores of what is not for the test."""
+    """Choose thresholds from cross-validated scores of samples outside the test."""
     here = ~all_.tested & (all_.network == network)
     kinds = people(all_, here).values()
     empty = here & ~all_.person & all_.looked_at
@@ -430,7 +431,7 @@ def main() -> None:
 
 
 def write(quick_weights: Floats, fitted: Fitted, found: dict[Network, Limits], about: dict[str, Any]) -> None:
-    """The file that ships."""
+    """Write the file that ships."""
     np.savez_compressed(
         GATE_PATH,
         about=np.array(json.dumps(about)),

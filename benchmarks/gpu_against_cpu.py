@@ -1,12 +1,13 @@
-"""Alpha of a real film on a GPU, by precision, against the same job on the processor.
+"""Compare alpha of a real video on a GPU, by precision, with the same job on the CPU.
 
-The processor runs the official ONNX network under ONNX Runtime in FP32 and the reference kernels in NumPy; the GPU its
-own network and kernels. Both see the same decoded frames of the film, one after another, each with a recurrent state of
-its own, so what differs early is carried on. In codes of 255.
+The CPU runs the official ONNX network under ONNX Runtime in FP32 and the reference kernels in NumPy; the GPU
+runs its own network and kernels. Both see the same decoded frames in order, each with its own recurrent
+state, so early differences persist. In codes of 255.
 
 Bars: a mean of 0.5 in FP32 and 1.5 in FP16.
 
-Prediction for an H200: 0.1 in FP32, most of it of decoders' chroma and of sums in another order; FP16 no more than 0.2.
+Prediction for an H200: 0.1 in FP32, mostly from the decoders' chroma and from sums in another order; FP16 at
+most 0.2.
 
 Usage: python benchmarks/gpu_against_cpu.py FILM.mp4 [--frames 120] [--out ROWS.json]
 """

@@ -1,12 +1,12 @@
-"""One, two and three processes on one GPU (``--gpu-ids 0,0``): 1080p films to masks and key-colour videos.
+"""Measure 1 to 3 processes on one GPU (``--gpu-ids 0,0``): 1080p videos to masks and key-colour videos.
 
-In one process decoder, kernels, network and encoders share an interpreter, which a 1080p film keeps so busy that the
-decoder waits for it. Films, settings and checks are those of ``segment_cuda.py``; so are the decoder alone (one
-session) and the encoder alone (all cores), in the same run. ``share_of_slowest_stage`` is against the encoder alone:
-each process has a decoder session of its own.
+In one process, decoder, kernels, network and encoders share an interpreter, which a 1080p video keeps so busy
+that the decoder waits for it. Videos, settings and checks are those of ``segment_cuda.py``; so are the
+decoder alone (one session) and the encoder alone (all cores), in the same run. ``share_of_slowest_stage`` is
+relative to the encoder alone: each process has its own decoder session.
 
-Prediction: two processes gain a third, three half; then the processor's cores are the limit. Each process but the first
-mattes 192 frames that it does not write.
+Prediction: two processes gain a third, three a half; then the CPU's cores are the limit. Each process except
+    the first mattes 192 frames that it does not write.
 
 Usage: python benchmarks/gpu_processes_cuda.py [--size 1080p] [--out ROWS.json]
 """
@@ -26,7 +26,7 @@ from vitascope.device import available_cores
 RESULTS = Path(__file__).parent / "results" / "gpu_processes_cuda.json"
 IDS = ("0", "0,0", "0,0,0")
 WARM_FRAMES = 1500
-"""So many that three processes share them."""
+"""Enough frames for three processes to share."""
 SETTINGS: dict[str, Any] = {
     "output.mask_max_width": 2048,
     "output.preset": "ultrafast",

@@ -1,7 +1,7 @@
-"""Whether held things are kept: against clips made here, in which the alpha of person and thing is known.
+"""Measure whether held things are kept, on synthetic clips in which the alpha of person and thing is known.
 
-A person walks before a moving background and holds a thing; another of its kind stands behind them, and is nobody's.
-Each clip is matted with and without ``people.keep_held``, by ``balanced``.
+A person walks before a moving background and holds a thing; another thing of its kind stands behind them,
+held by nobody. Each clip is matted with and without ``people.keep_held``, by ``balanced``.
 
 Usage: python benchmarks/held_things.py [CLIP.mp4 ...] [--seeds 1,3] [--frames 48] [--sheet S.png] [--rows R.json]
 
@@ -94,7 +94,7 @@ POLYGONS: dict[str, dict[int, dict[str, Polygon]]] = {
 
 
 def thing(kind: str, *, seed: int) -> Rgba:
-    """A thing with exact alpha, colour premultiplied, 0..1: float32 [400, W, 4]."""
+    """Draw a thing with exact alpha, colour premultiplied, 0..1: float32 [400, W, 4]."""
     random = np.random.default_rng(seed)
     width = {"guitar": 3 * _FINE}.get(kind, _FINE)
     cover = np.zeros((_FINE, width), np.uint8)
@@ -127,7 +127,7 @@ def thing(kind: str, *, seed: int) -> Rgba:
 
 
 def film_of(holding: Holding, figures: list[Rgba], *, frames: int) -> tuple[Bytes, Bytes]:
-    """The clip, and what is seen of the thing that nobody holds, the person, and the held thing."""
+    """Make the clip, and the visible parts of the thing that nobody holds, the person, and the held thing."""
     here = figures[0]
     walk = Walk(holding.height, lambda time: 0.58 - 0.22 * time + 0.03 * np.sin(9 * time))
     free = Walk(holding.size * holding.height * 0.9, lambda _: 0.3, 0.85)
@@ -155,7 +155,7 @@ def film_of(holding: Holding, figures: list[Rgba], *, frames: int) -> tuple[Byte
 
 
 def measured(path: Path, seen: Bytes, *, keep_held: bool) -> tuple[dict[str, Any], Bytes]:
-    """What a run makes of a clip, and its mattes."""
+    """Run on a clip; return the scores and mattes."""
     with Segmenter(profile="balanced", settings={"people.keep_held": keep_held}) as segmenter:
         alpha = np.stack([step.alpha for step in segmenter.stream(path)])
     truth = seen[:, 1:].astype(np.float64).sum(axis=1).clip(0, 255)
@@ -174,7 +174,7 @@ def measured(path: Path, seen: Bytes, *, keep_held: bool) -> tuple[dict[str, Any
 
 
 def measured_by_hand(path: Path, *, keep_held: bool) -> dict[str, Any]:
-    """What a run keeps of the things that were drawn by hand, in percent, without their outermost 4 pixels."""
+    """Measure how much of the hand-drawn things a run keeps, in percent, without their outermost 4 pixels."""
     drawn = POLYGONS[path.stem]
     kept: dict[str, list[float]] = {}
     with Segmenter(profile="balanced", settings={"people.keep_held": keep_held}) as segmenter:

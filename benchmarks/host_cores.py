@@ -1,4 +1,4 @@
-"""What the machine's cores did meanwhile: a benchmark on a virtual machine says what its host withheld."""
+"""Measure what the cores did during a benchmark, and what a virtual machine's host withheld."""
 
 from __future__ import annotations
 

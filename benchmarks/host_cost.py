@@ -1,10 +1,11 @@
-"""What a request costs the host in a batcher, and a frame in ``AsyncPipeline``, without a GPU.
+"""Measure the host's cost per request in a batcher, and per frame in ``AsyncPipeline``, without a GPU.
 
-A network on a GPU is one launch and a wait that leaves the interpreter's lock to others. What is left of a batch's
-time is Python: handing in, gathering, stacking, taking apart, answering. So it can be measured without a GPU:
+A network on a GPU is one launch and a wait that leaves the interpreter's lock to others. The rest of a
+batch's time is Python: submitting, gathering, stacking, splitting, answering. So it can be measured without a
+GPU:
 
-* ``free``: the network gives its batch back. Microseconds of wall time and of the process' processor time for each
-  request, and for each frame.
+* ``free``: the network returns its batch. Microseconds of wall time and of the process's CPU time per
+    request, and per frame.
 * ``asleep``: it sleeps, as a thread does that waits for a GPU. The batcher's ``us`` is what a batch takes beyond that
   sleep, for each request. The pipeline's ``ratio`` is its frames a second over those of the same sleeps in a row.
   ``busy`` is the share of its time in which the network was at work, and ``idle_us`` how long it stood still between
@@ -14,11 +15,12 @@ time is Python: handing in, gathering, stacking, taking apart, answering. So it 
 Sixteen threads hand in one request at a time, as in ``batching_cuda.py``; a request is one array, or a picture and the
 four states of a recurrent network as torch tensors. The pipeline's frames are small arrays that need no preparation.
 
-Where other programs keep the machine busy start it with ``chrt -f 1`` (Linux, root): a thread that waits for its turn
-on a core holds the interpreter's lock up for all others. Rows say which it was; compare ``cpu_us`` within a row only.
+If other programs keep the machine busy, start it with ``chrt -f 1`` (Linux, root): a thread that waits for a
+core may block all others by holding the interpreter's lock. Rows tell which it was; compare ``cpu_us`` only
+within a row.
 
-With ``--against`` every measurement is made of another state of the sources, too, in turns and in processes of their
-own. Bar: the pipeline reaches 0.95 of a network that sleeps 5 ms.
+With ``--against``, every measurement is also made with another version of the sources, alternating, in
+separate processes. Bar: the pipeline reaches 0.95 of a network that sleeps 5 ms.
 
 Usage: python benchmarks/host_cost.py [--against OTHER/src] [--only TEXT] [--rounds 7] [OUT.json]
 """
@@ -58,7 +60,7 @@ Figures = dict[str, float]
 
 
 class Asleep:
-    """A network as a thread sees it that waits for a GPU."""
+    """A network like a GPU's for a waiting thread."""
 
     def __init__(self) -> None:
         self.slept_seconds = self.began = self.ended = 0.0
@@ -81,7 +83,7 @@ class Asleep:
 
 
 def asleep_alone(calls: int = 60) -> float:
-    """Seconds of one call, in a row: timers are late."""
+    """Measure seconds per call, in a row: timers are late."""
     network = Asleep()
     began = time.perf_counter()
     for _ in range(calls):
@@ -259,7 +261,7 @@ def row_of(claim: str, sources: dict[str, Path], rounds: int) -> dict[str, Any]:
 
 
 def scheduling() -> str:
-    """How the system lets this process run: real time where other programs were kept from disturbing it."""
+    """Return how the system schedules this process: real time keeps other programs from disturbing it."""
     if sys.platform != "linux":
         return "usual"
     return "real time" if os.sched_getscheduler(0) == os.SCHED_FIFO else "usual"

@@ -1,14 +1,15 @@
-"""Whether people who are never seen together are told apart, and each known again: films made of photographs.
+"""Measure whether people never seen together are distinguished and recognised, in videos of photographs.
 
-``faces``: how far faces are apart, of one person and of two, in pictures of several sizes. ``films``: three people,
-each alone in four shots of a second, from photographs that drift, in other places, sizes and light, some mirrored; from
-the same photograph each time, or from another. A pair of shots of one person with two numbers is split, one of two
+``faces``: distances of faces, of one person and of two, in pictures of several sizes. ``films``: three
+    people, each alone in four shots of a second, from photographs that drift, in other places, sizes and
+    light, some mirrored; from the same photograph each time, or from another. A pair of shots of one person
+    with two numbers is split, one of two
 people with one number is merged.
 
 Usage: python benchmarks/known_again.py FOLDER [--only faces,films] [--seeds 1,2] [--colors] [--rows R.json]
 
-FOLDER holds a folder of photographs for each person. ``--colors`` goes without faces, as where their network cannot be
-had. Rows go to ``benchmarks/results/known_again.json``, in place of those of the same claim and clip.
+FOLDER holds a folder of photographs for each person. ``--colors`` ignores faces, as if their network was
+unavailable. Rows go to ``benchmarks/results/known_again.json``, in place of those of the same claim and clip.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def read(path: Path) -> Rgb8:
 
 
 def largest(faces: Sequence[Face]) -> Face | None:
-    """The face that counts in a photograph."""
+    """Find the face that counts in a photograph."""
     return max(faces, key=lambda face: face.height * face.score, default=None)
 
 
@@ -102,7 +103,7 @@ def measured_faces(photographs: Photographs) -> Iterator[dict[str, Any]]:
 
 
 def shot(picture: Rgb8, random: np.random.Generator) -> Iterator[Rgb8]:
-    """Frames of a photograph that drifts before a blurred copy of itself."""
+    """Yield frames of a photograph that drifts before a blurred copy of itself."""
     width, height = _SIZE
     rows, columns = picture.shape[:2]
     scales = height / rows * random.uniform(0.62, 1.15) * np.array([1, random.uniform(0.97, 1.08)])
@@ -136,7 +137,7 @@ def write_shots(path: Path, pictures: Sequence[Path], random: np.random.Generato
 
 
 def casting(photographs: Photographs, random: np.random.Generator, *, same: bool) -> list[tuple[str, Path]]:
-    """Who is in each shot, nobody twice in a row, and on which photograph."""
+    """Choose who is in each shot, nobody twice in a row, and on which photograph."""
     named = sorted(photographs)
     three = [named[at] for at in random.permutation(len(named))[:_PEOPLE]]
     usual = {who: photographs[who][random.integers(len(photographs[who]))] for who in three}
@@ -162,7 +163,7 @@ def number_at(table: PeopleTable, shot_at: int) -> int:
 def measured_films(
     photographs: Photographs, seeds: Sequence[int], *, same: bool, folder: Path
 ) -> dict[str, Any]:
-    """The row of all films of a kind."""
+    """Make the row of all videos of a kind."""
     split = merged = of_one = of_two = 0
     sure: dict[bool, list[float]] = {True: [], False: []}
     who_is_in: set[str] = set()
@@ -201,7 +202,7 @@ def measured_films(
 
 
 def main() -> None:
-    """Make the films, look at them, write rows."""
+    """Make the videos, scan them, write rows."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

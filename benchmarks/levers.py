@@ -1,17 +1,18 @@
-"""What each lever of ``segment`` gains and costs, on the processor.
+"""Measure what each lever of ``segment`` gains and costs on the CPU.
 
 Clips, each a few dozen frames:
 
-- the films that are named on the command line, as they are (``juggle``: one person, a still camera, a ball; ``coffee``:
+- the videos named on the command line, unchanged (``juggle``: one person, a still camera, a ball; ``coffee``:
   people who fill the picture);
-- ``standstill``: the first film's first frame, held with sensor noise for half of the clip, then that film;
-- ``far``: the first film's person, cut out at full resolution, small before a photograph in 1080p and walking; the
-  truth is known.
+- ``standstill``: the first video's first frame, held with sensor noise for half of the clip, then that video;
+- ``far``: the first video's person, cut out at full resolution, small before a photograph in 1080p and
+  walking; the truth is known.
 
-For each lever: processor seconds of the network's stage against the plain run in the same process (best of
-``--rounds``, in turn), what share of the samples the network saw, and how far alpha is from the plain run's, in codes
-of 255; on ``far`` also how far either is from the truth. For the cache: wall seconds of whole runs, the second with
-another output. For the threshold of ``skip_static``: how much tiles change from frame to frame.
+For each lever: CPU seconds of the network's stage against the plain run in the same process (best of
+``--rounds``, alternating), the share of samples that the network saw, and alpha's difference from the plain
+run's, in codes of 255; on ``far`` also both runs' difference from the truth. For the cache: wall seconds of
+whole runs, the second with another output. For the threshold of ``skip_static``: how much tiles change from
+frame to frame.
 
 Usage: python benchmarks/levers.py FILM.mp4 [FILM.mp4 ...] [--frames 48] [--rounds 2] [--only NAME] [--sheets FOLDER]
 """
@@ -55,7 +56,7 @@ from vitascope.segmentation.segmenter import Segmenter
 RESULTS = Path(__file__).parent / "results" / "levers.json"
 FRAMES_PER_CALL = 4
 WRONG = 64
-"""Codes of 255 from which a pixel counts as wrong: somebody would see it."""
+"""Minimum error, in codes of 255, of a visibly wrong pixel."""
 
 LEVERS = {
     "skip_static=0.01": InferenceSettings(skip_static=0.01),
@@ -90,13 +91,13 @@ class Run:
 
 
 def film_clip(path: Path, count: int) -> Clip:
-    """The first frames of a film, as decoded."""
+    """Read the first frames of a video, as decoded."""
     with open_video(path) as reader:
         return Clip(path.stem, list(islice(reader, count)))
 
 
 def written(folder: Path, name: str, pictures: Iterator[np.ndarray]) -> Path:
-    """RGB pictures as a film: H.264 of high quality."""
+    """Write RGB pictures as a video: H.264 of high quality."""
     path = folder / f"{name}.mp4"
     with av.open(str(path), "w") as film:
         stream = film.add_stream("libx264", rate=24, options={"crf": "14", "preset": "fast"})
@@ -112,13 +113,13 @@ def written(folder: Path, name: str, pictures: Iterator[np.ndarray]) -> Path:
 
 
 def rgb_frames(path: Path, count: int) -> list[np.ndarray]:
-    """The first frames of a film, uint8 [H, W, 3]."""
+    """Read the first frames of a video, uint8 [H, W, 3]."""
     with av.open(str(path)) as film:
         return [frame.to_ndarray(format="rgb24") for frame in islice(film.decode(video=0), count)]
 
 
 def standstill(path: Path, folder: Path, count: int) -> Clip:
-    """A frame held for half of the clip, with noise of a standard deviation of 2 codes; then the film."""
+    """Hold a frame for half of the clip, with noise (standard deviation 2 codes), then play the video."""
     moving = rgb_frames(path, count - count // 2)
     random = np.random.default_rng(0)
     pictures = [moving[0]] * (count // 2) + moving
@@ -129,7 +130,7 @@ def standstill(path: Path, folder: Path, count: int) -> Clip:
 
 
 def far(path: Path, folder: Path, count: int) -> Clip:
-    """The film's person at a third of the height of 1080p, walking before a photograph."""
+    """Make the video's person walk before a photograph, at a third of the height of 1080p."""
     source = film_clip(path, count)
     alphas = run(source, InferenceSettings(), downsample_ratio=1.0).alphas
     behind = cv2.resize(data.rocket(), (1920, 1080), interpolation=cv2.INTER_CUBIC)
@@ -179,7 +180,7 @@ def run(clip: Clip, options: InferenceSettings, *, downsample_ratio: float | Non
 
 
 def errors(alphas: np.ndarray, other: np.ndarray) -> dict[str, float]:
-    """How far apart two runs are, in codes of 255, and what share of pixels is wrong."""
+    """Measure the difference of two runs, in codes of 255, and the share of wrong pixels."""
     apart = np.abs(alphas.astype(np.int16) - other)
     frames = apart.reshape(len(apart), -1)
     return {
@@ -190,7 +191,7 @@ def errors(alphas: np.ndarray, other: np.ndarray) -> dict[str, float]:
 
 
 def measure(clip: Clip, rounds: int, only: str | None, sheets: Path | None) -> list[dict[str, Any]]:
-    """A row for each lever on one clip."""
+    """Make a row for each lever on one clip."""
     names = [name for name in LEVERS if only is None or name.startswith(tuple(only.split(",")))]
     seconds: dict[str, list[float]] = {name: [] for name in ("plain", *names)}
     runs: dict[str, Run] = {}
@@ -223,7 +224,7 @@ def measure(clip: Clip, rounds: int, only: str | None, sheets: Path | None) -> l
 
 
 def _save_sheet(path: Path, clip: Clip, runs: dict[str, Run]) -> None:
-    """Six frames down, a lever across; below each name the mattes to look at."""
+    """Draw mattes of six frames below one another, for each lever side by side."""
     columns = {} if clip.truth is None else {"truth": clip.truth}
     columns |= {name: run.alphas for name, run in runs.items()}
     step = max(len(clip.frames) // 6, 1)
@@ -240,7 +241,7 @@ def _save_sheet(path: Path, clip: Clip, runs: dict[str, Run]) -> None:
 
 
 def cache(film: Path, folder: Path, frames: int, rounds: int) -> list[dict[str, Any]]:
-    """Whole runs: without the cache, filling it, and from it with another output."""
+    """Time whole runs: without the cache, filling it, and from it with another output."""
     store = ModelStore(vitascope_home())
     rows = []
     for profile in ("balanced", "fast"):
@@ -280,7 +281,7 @@ def cache(film: Path, folder: Path, frames: int, rounds: int) -> list[dict[str, 
 
 
 def stillness(film: Path, count: int) -> dict[str, Any]:
-    """How much the tile that changes most, and the one in the middle, change between every second frame."""
+    """Measure the largest and the median change of tiles between every second frame."""
     tiles = []
     with open_video(film) as reader:
         for frame in islice(reader, 0, 2 * count, 2):
@@ -301,7 +302,7 @@ def stillness(film: Path, count: int) -> dict[str, Any]:
 
 
 def noise_alone() -> dict[str, Any]:
-    """What noise of 2 codes does to the tile that changes most, of a grey picture."""
+    """Measure how noise of 2 codes changes the tile that changes most, in a grey picture."""
     random = np.random.default_rng(0)
     pictures = (0.5 + random.normal(0, 2 / 255, (6, 1, 3, 432, 768))).astype(np.float32)
     changes = np.abs(np.diff(tile_means(pictures), axis=0)).mean(axis=1)
@@ -314,7 +315,7 @@ def noise_alone() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure what was asked for, and merge the rows into the results."""
+    """Measure the requested claims, and merge the rows into the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("films", type=Path, nargs="+")
     parser.add_argument("--frames", type=int, default=48)

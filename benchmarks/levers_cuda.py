@@ -1,11 +1,12 @@
-"""What each lever of ``segment`` gains and costs on a GPU, film to mask.
+"""Measure what each lever of ``segment`` gains and costs on a GPU, from video to mask.
 
-The film: 1080p, a person at a third of its height before a photograph, who stands for a third of it, then walks; 480
-frames of H.264. Each lever runs once to warm up, then thrice on the clock, of which the median counts; alpha of every
+The video: 1080p, a person at a third of its height before a photograph, who stands for a third of it, then
+walks; 480 frames of H.264. Each lever runs once to warm up, then three times for the median; alpha of every
 frame is compared with the plain run's. The cache: a run that fills it, then one with another output.
 
-Prediction: on an H200 RVM takes 0.2 ms of a frame among sixteen at 512x288 and 0.4 at 768x432, and the decoder or the
-encoder sets the pace, so levers that make the network work less gain little in the whole run; each lever that looks at
+Prediction: on an H200, RVM takes 0.2 ms per frame in batches of sixteen at 512x288 and 0.4 at 768x432, and
+    the decoder or the encoder sets the pace, so levers that reduce the network's work gain little in the
+    whole run; each lever that looks at
 mattes to decide waits for the GPU where the plain run does not.
 
 Usage: python benchmarks/levers_cuda.py [ROWS.json]
@@ -37,7 +38,7 @@ RESULTS = Path(__file__).parent / "results" / "levers_cuda.json"
 FRAMES = 480
 RUNS = 3
 WRONG = 64
-"""Codes of 255 from which a pixel counts as wrong: somebody would see it."""
+"""Minimum error, in codes of 255, of a visibly wrong pixel."""
 LEVERS: dict[str, dict[str, Any]] = {
     "plain": {},
     "skip_static=0.01": {"inference.skip_static": 0.01},
@@ -51,7 +52,7 @@ LEVERS: dict[str, dict[str, Any]] = {
 
 
 def make_film(folder: Path) -> Path:
-    """The film, with a little noise, as cameras have it."""
+    """Make the video, with a little noise, as from a camera."""
     path = folder / "film.mp4"
     random = np.random.default_rng(0)
     behind = cv2.resize(data.rocket(), (1920, 1080), interpolation=cv2.INTER_CUBIC).astype(np.int16)
@@ -76,7 +77,7 @@ def make_film(folder: Path) -> Path:
 def run(
     film: Path, folder: Path, settings: dict[str, Any], *, kind: str = "mask"
 ) -> tuple[Any, np.ndarray, float]:
-    """The report of the run of median speed, alpha of every fourth pixel each way, and the seconds of its pipeline."""
+    """Return the median run's report, alpha of every fourth pixel each way, and its pipeline's seconds."""
     flags = {"gpu.device": "cuda", "output.preset": "ultrafast", "output.mask_max_width": 1024, **settings}
     with Segmenter(profile="balanced", settings=flags) as segmenter:
         alphas = np.stack([np.array(step.alpha[::4, ::4]) for step in segmenter.stream(film)])
@@ -121,7 +122,7 @@ def main() -> None:
                 }
             )
             print(json.dumps(rows[-1]), flush=True)
-        # A cache of its own, and the engines and networks that are there.
+        # its own cache, but the existing engines and networks
         home, own = vitascope_home(), folder / "home"
         own.mkdir()
         for shared in ("models", "engines"):

@@ -16,7 +16,7 @@ GPU_ROWS = ROOT / "benchmarks" / "results" / "levers_cuda.json"
 
 
 def cache_table(rows: list[dict[str, Any]]) -> str:
-    """Whole runs: what filling costs, and what the second gains."""
+    """Describe whole runs: the cost of filling the cache, and the second run's gain."""
     lines = [
         "| video | second run, another output | filling it | on disk |",
         "|-|-|-|-|",
@@ -33,7 +33,7 @@ def cache_table(rows: list[dict[str, Any]]) -> str:
 
 
 def stillness(rows: list[dict[str, Any]]) -> str:
-    """What thresholds must lie between."""
+    """Describe the bounds of useful thresholds."""
     found = {row["clip"]: row for row in rows if row["claim"] == "stillness"}
     noise = found.pop("noise")["largest_tile"]
     still = max(row["middle_tile"] for row in found.values())
@@ -68,7 +68,7 @@ def lever_table(rows: list[dict[str, Any]]) -> str:
 
 
 def on_a_gpu() -> str:
-    """The same on a GPU, video to mask, in a sentence."""
+    """Describe the same on a GPU, from video to mask, in a sentence."""
     if not GPU_ROWS.exists():
         return "These have not been measured on a GPU yet."
     rows = json.loads(GPU_ROWS.read_text())

@@ -1,17 +1,18 @@
-"""Copies through ``PinnedMemoryPool`` against pageable copies and PyTorch's own pinned ones; and 10^6 leases.
+"""Compare ``PinnedMemoryPool`` with pageable copies and PyTorch's pinned copies; and take 10^6 leases.
 
 For sizes from 64 KB to an 8K P010 frame, round trips (up to the GPU and down again) of:
 
-* ``pool``: an array that lies in a lease; it comes down to a lease of its own.
+* ``pool``: an array in a lease; it is downloaded to another lease.
 * ``pool_staged``: an ordinary array, which the pool copies to a lease first.
 * ``pageable``: ordinary memory both ways, the faster of CuPy's ``set``/``get`` and PyTorch's ``copy_``.
 * ``torch_pinned``: ``tensor.to("cuda", non_blocking=True)`` out of pinned memory, ``copy_(non_blocking=True)`` into a
   new pinned tensor, of PyTorch's caching host allocator.
 * ``torch_streams``: the same on a stream for each direction, with the events and ``record_stream`` that this takes.
 
-``alone`` waits for each trip before the next begins; ``in a row`` has four under way. ``download 8K`` compares the way
-down as ``segment`` uses it with the same copies into CuPy's pinned pool, which it used before. ``overlap`` has a kernel
-compute beside both copies. Every trip's values are compared before anything is timed.
+``alone`` waits for each trip before the next begins; ``in a row`` has four under way. ``download 8K``
+compares ``segment``'s downloads with the same copies into CuPy's pinned pool, which it used before.
+``overlap`` has a kernel compute beside both copies. Every trip's values are compared before anything is
+timed.
 
 Bars: ``pool`` at least 2x ``pageable``, and no slower than ``torch_pinned`` (frames of video, in a row); no memory left
 after 10^6 leases.
@@ -54,7 +55,7 @@ SECONDS = 0.4
 LEASES = 1_000_000
 
 Trip = Callable[[], Callable[[], Any]]
-"""Begins a round trip; what it gives waits for the end, and returns the array on the host."""
+"""Begins a round trip; the returned function waits for its end, and returns the array on the host."""
 
 
 def trips_of(nbytes: int, pool: PinnedMemoryPool) -> dict[str, tuple[Trip, Any]]:
@@ -150,7 +151,7 @@ def in_a_row_us(trip: Trip) -> float:
 
 
 def round_trips(name: str, nbytes: int) -> dict[str, Any]:
-    """One size: check, warm up, time in turns so that nobody has the quiet minute alone."""
+    """Measure one size: check, warm up, and alternate, so that a quiet minute favours no variant."""
     with PinnedMemoryPool(2.0, device="cuda") as pool:
         trips = trips_of(nbytes, pool)
         for label, (trip, values) in trips.items():
@@ -181,7 +182,7 @@ def round_trips(name: str, nbytes: int) -> dict[str, Any]:
 
 
 def downloads() -> dict[str, Any]:
-    """Planes of an 8K NV12 picture, down as ``segment`` brings them, and as it did before the pool."""
+    """Download planes of an 8K NV12 picture as ``segment`` does, and as it did before the pool."""
     planes = [cupy.arange(size, dtype=cupy.uint8).reshape(shape) for size, shape in (
         (7680 * 4320, (4320, 7680)), (7680 * 2160, (2160, 3840, 2)))]  # fmt: skip
     stream = cupy.cuda.Stream(non_blocking=True)
@@ -259,7 +260,7 @@ def overlap() -> dict[str, Any]:
 
 
 def leases() -> dict[str, Any]:
-    """10^6 leases of many sizes; what is held must not grow."""
+    """Take 10^6 leases of many sizes; the held memory must not grow."""
     sizes = np.random.default_rng(0).integers(1, 1 << 20, 64).tolist()
     with PinnedMemoryPool(0.2, device="cuda") as pool:
         for size in sizes:  # every class once

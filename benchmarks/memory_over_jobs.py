@@ -1,17 +1,18 @@
 """Peak memory of many jobs in a row, against that of one alone.
 
 A process's peak is the operating system's figure (``ru_maxrss``). How many frames the threads hold at once differs from
-run to run, so the highest of many peaks is compared with the highest of as many: the jobs in one process, against the
-same jobs in a process each (at most 10). Films are cut from CLIP and scaled: what they show matters little, their size
-does.
+run to run, so the highest of many peaks is compared with the highest of as many: the jobs in one process,
+against the same jobs in one process each (at most 10). Videos are cut from CLIP and scaled: their size
+matters, their content hardly.
 
-- ``batch``: ``vitascope segment`` on a folder of 20 films of 12 frames, against its largest film alone.
-- ``large``: the same with 8 films of 9 frames of 5760x2880.
-- ``loop``: one ``Segmenter`` that writes a film 50 times, against once.
+- ``batch``: ``vitascope segment`` on a folder of 20 videos of 12 frames, against its largest video alone.
+- ``large``: the same with 8 videos of 9 frames of 5760x2880.
+- ``loop``: one ``Segmenter`` that writes a video 50 times, against once.
 - ``animate``: ``vitascope.animate`` 10 times, against once.
 - ``bench``: ``vitascope bench run --quick``, against its largest size alone.
 - ``optimize``: 15 trials of the same settings as ``vitascope optimize`` makes them, against one.
-- ``gpu``: the loop on a GPU, 200 times; the memory is the GPU's, in use by any process. Asked for by name, as are
+- ``gpu``: the loop on a GPU, 200 times; the memory is the GPU's, in use by any process. Runs only by name, as
+  do
 - ``gpu-animate`` and ``gpu-optimize``: 30 and 15 of them on a GPU; what is in use after the last, against the first.
 
 Prediction: a finished job leaves its network alone, so every ratio is 1 but for a few per cent of free memory.
@@ -134,7 +135,7 @@ def peak_mb(*command: str | Path) -> float:
 
 
 def folder_of(clip: Path, folder: Path, *, films: int, width: int, height: int, frames: int) -> Path:
-    """Copies of one film of that size in a folder."""
+    """Make copies of one video of that size in a folder."""
     folder.mkdir()
     first = scaled(clip, folder / "00.mp4", width=width, height=height, frames=frames)
     for number in range(1, films):
@@ -143,14 +144,14 @@ def folder_of(clip: Path, folder: Path, *, films: int, width: int, height: int, 
 
 
 def segment(what: Path, out: Path, profile: str) -> float:
-    """The peak of the command on a film or a folder."""
+    """Measure the command's peak on a video or a folder."""
     return peak_mb(*COMMAND, "segment", what, "--out", out, "--profile", profile, "--device", "cpu")
 
 
 def batch(
     clip: Path, folder: Path, profile: str, *, films: int, size: tuple[int, int, int]
 ) -> dict[str, Any]:
-    """A folder of films against one of them."""
+    """Compare a folder of videos with one of them."""
     width, height, frames = size
     source = folder_of(clip, folder / "films", films=films, width=width, height=height, frames=frames)
     alone = min(films, MOST_ALONE)
@@ -255,7 +256,7 @@ MEASURED = {
 
 
 def main() -> None:
-    """Measure what was asked for."""
+    """Measure the requested claims."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""RVM on the CPU: near people alone against all of each picture, in VR180 with a truth, and in a video as it is.
+"""Compare RVM on the CPU near people with RVM on whole pictures, in VR180 with a truth, and in a plain video.
 
 The scenes are those of ``vr_stereo.py``, in motion, of longer clips; ``flat`` is the clip itself. A row gives the CPU
 time of the network on one thread, from the frame on at which windows begin; the largest and the mean difference of
@@ -30,7 +30,7 @@ from vr_elevation import as_frame, cut_out, room
 from vr_stereo import LENSES, views
 
 SETTLED_FRAMES = 8
-"""From then on the network may leave out what is far from people."""
+"""First frame from which the network may leave out areas far from people."""
 
 
 def mattes(network: RvmNetwork, frames: list[Frame], *, is_flat: bool) -> tuple[list[np.ndarray], float]:
@@ -54,14 +54,14 @@ def mattes(network: RvmNetwork, frames: list[Frame], *, is_flat: bool) -> tuple[
 
 
 def mean_error(alphas: list[np.ndarray], truth: list[View]) -> float:
-    """Mean absolute difference of alpha, 0..255, from the truth, in shares of full scale."""
+    """Compute the mean absolute difference of alpha, 0..255, from the truth, as a share of full scale."""
     return float(
         np.mean([np.abs(one / 255 - view.alpha).mean() for one, view in zip(alphas, truth, strict=True)])
     )
 
 
 def main() -> None:
-    """Print a row for each scene; keep them when asked."""
+    """Print a row for each scene; save them on request."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,14 +1,15 @@
-"""``vitascope optimize`` on a GPU against the profile ``balanced``: what it finds, what that gives, in how many runs.
+"""Compare ``vitascope optimize`` on a GPU with the profile ``balanced``: choice, gain and number of runs.
 
-Only what does not change the matte is turned, in FP16 on one engine, so that no kernel is compiled anew for each trial.
-The tuned settings and those of ``balanced`` are measured three times in turns at the end, by the tuner itself; before
-that, masks of both are compared frame by frame.
+Tunes only settings that do not change the matte, in FP16 on one engine, so that trials compile no new
+kernels. At the end, the tuner measures the tuned settings and those of ``balanced`` three times, alternating;
+before that, masks of both are compared frame by frame.
 
-Prediction: ``balanced`` lets a GPU take 16 frames at a time, which the tuner cannot better at 1080p by more than some
-percent, the processor's encoder being what everything waits for; at 4K sessions of the decoder may help.
+Prediction: ``balanced`` lets a GPU take 16 frames at a time, and at 1080p the tuner can gain only some
+    percent, because everything waits for the CPU's encoder; at 4K, more decoder sessions may help.
 
-It ends within the time that is given: each size has an equal part of what is left, film and comparison included, and
-what hangs is ended with a trace of all threads. Every trial is printed, every row kept, as it comes.
+It ends within the given time: each size has an equal part of the remaining time, video and comparison
+included, and a hanging run is ended with a trace of all threads. Prints every trial and saves every row as it
+comes.
 
 Usage: python benchmarks/optimizer_cuda.py [--size 1080p|4K]... [--seconds 120] [--trials N] [--out ROWS.json]
 """
@@ -40,7 +41,7 @@ SIZES = {"360p": (640, 360, 96), "1080p": (1920, 1080, 480), "4K": (3840, 2160, 
 """Width, height, frames."""
 USUAL = ("1080p", "4K")
 GRACE_SECONDS = 30.0
-"""After the time that is given, for the run that is on its way; then the process ends itself."""
+"""Seconds after the given time for the current run; then the process ends itself."""
 SOURCE = SettingsSource(
     assignments=(
         "gpu.device=cuda",
@@ -56,7 +57,7 @@ SOURCE = SettingsSource(
 ON_A_PROCESSOR = SettingsSource(
     profile="fast", assignments=("gpu.device=cpu", "output.kinds=mask", "output.preset=ultrafast")
 )
-"""To try the script itself."""
+"""Settings to try the script itself."""
 LARGEST_MEAN_DIFFERENCE = 1.0
 """Codes of 255: batches of other sizes take other algorithms in FP16."""
 
@@ -68,7 +69,7 @@ def mattes(source: SettingsSource, film: Path, values: dict[str, Any]) -> list[n
 
 
 def row_of(source: SettingsSource, size: str, film: Path, tuned: Tuned, seconds: float) -> dict[str, Any]:
-    """Check that the matte stayed, then one row."""
+    """Check that the matte did not change, then make one row."""
     difference = 0.0
     if tuned.values:
         pairs = zip(mattes(source, film, {}), mattes(source, film, dict(tuned.values)), strict=True)

@@ -1,17 +1,17 @@
-"""Whether people are kept apart: against clips made here, in which the alpha of each person is known.
+"""Measure whether people are kept apart, on synthetic clips in which the alpha of each person is known.
 
-``crossing``: two people cross three times in 20 s, each passes before the other; one is kept. ``touching``: two people
-who touch in the first frame walk apart; one is kept. ``spliced``: ten shots of three people in other places, sizes,
-light and mirrored. ``speed``: how fast ``vitascope people`` is at 960x540.
+``crossing``: two people cross three times in 20 s, each passes before the other; one is kept. ``touching``:
+    two people who touch in the first frame walk apart; one is kept. ``spliced``: ten shots of three people in
+    other places, sizes and light, some mirrored. ``speed``: the speed of ``vitascope people`` at 960x540.
 
 Usage: python benchmarks/people.py [CLIP.mp4 ...] [--only crossing,touching,spliced,speed] [--seeds 3,11]
 [--sheet S.png] [--picture P.jpg]
 
-The clips show one person each, before a plain background; the shipped photograph is always one of the people. Each is
-there a second time, mirrored and with red and blue exchanged: for who wears grey, hardly different. ``CROSSINGS`` and
-``SPLICES`` whose people are all there are measured, with ``--seeds`` only some; their rows say whether the code was
-tuned on them. Rows go to ``benchmarks/results/people.json``, unless ``--rows`` says otherwise, in place of those of the
-same clips.
+The clips show one person each, before a plain background; the shipped photograph is always one of the people.
+Each appears a second time, mirrored and with red and blue exchanged, which hardly changes people in grey.
+It measures ``CROSSINGS`` and ``SPLICES`` whose people are all given, with ``--seeds`` only some; their rows
+tell whether the code was tuned on them. Rows go to ``benchmarks/results/people.json``, unless ``--rows`` says
+otherwise, in place of those of the same clips.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _NEAR_PX = 4
 """People nearer to one another than twice that cross."""
 
 _LEAST_SHOWN = 0.25
-"""Share of somebody that the network must matte for them to be recognised."""
+"""Minimum matted share of a person for them to count as recognisable."""
 _SHOWN = (10, 18, 21, 24)
 """Frames of the documentation's picture, around the first of three crossings in five seconds."""
 
@@ -69,7 +69,7 @@ class Crossing:
     """As shares of the picture's."""
     seed: int = 3
     ways: tuple[float, float] = (0.3, 0.3)
-    """How far each goes to either side, as a share of the width."""
+    """Distance that each goes to either side, as a share of the width."""
     is_tuned_on: bool = False
 
 
@@ -121,14 +121,14 @@ SPLICES = (
 
 @dataclass(frozen=True)
 class Clip:
-    """A film and its truth."""
+    """A video and its truth."""
 
     name: str
     path: Path
     rgb: Bytes
     """[T, H, W, 3]."""
     alphas: Bytes
-    """[T, N, H, W]: what is seen of each."""
+    """[T, N, H, W]: the visible part of each person."""
     shot_frames: int
     """Frames of each of its shots."""
 
@@ -156,7 +156,7 @@ def _at_most(picture: Rgba, height: int) -> Rgba:
 
 
 def crossing(cast: Cast, pair: Crossing, folder: Path, *, frames: int = _FRAMES) -> Clip:
-    """Two people who cross three times; the first time one is in front, then the other, then the one again."""
+    """Make two people cross three times, the first in front, then the second, then the first again."""
     walks = [
         Walk(height, lambda t, way=way: 0.5 - way * np.cos(3 * np.pi * t))  # type: ignore[misc]
         for height, way in zip(pair.heights, (pair.ways[0], -pair.ways[1]), strict=True)
@@ -173,7 +173,7 @@ def crossing(cast: Cast, pair: Crossing, folder: Path, *, frames: int = _FRAMES)
 
 
 def touching(cast: Cast, pair: Crossing, folder: Path) -> Clip:
-    """Two people who stand close, the second before the first, and after a second walk apart."""
+    """Make two people stand close, the second before the first, and walk apart after a second."""
     walks = [
         Walk(height, lambda t, way=way: 0.5 + way * (0.09 + 0.22 * max(t - 1 / 6, 0)))  # type: ignore[misc]
         for height, way in zip(pair.heights, (-1, 1), strict=True)
@@ -184,7 +184,7 @@ def touching(cast: Cast, pair: Crossing, folder: Path) -> Clip:
 
 
 def spliced(cast: Cast, names: tuple[str, ...], folder: Path, *, seed: int = 5) -> Clip:
-    """Shots of three people."""
+    """Make shots of three people."""
     random = np.random.default_rng(seed)
     shots, truths = [], []
     for shot in range(_SHOTS):
@@ -216,7 +216,7 @@ def _written(name: str, rgb: Bytes, alphas: Bytes, folder: Path, *, shot_frames:
 
 
 def looked_at(clip: Clip) -> tuple[PeopleTable, Bytes]:
-    """Who was found, and whose each pixel is, uint8 [T, H, W]."""
+    """Find the people, and the owner of each pixel, uint8 [T, H, W]."""
     table = find_people(clip.path, load_settings(), store=ModelStore(vitascope_home()))
     ticks = table.facts.time_base[1] // (_RATE * table.facts.time_base[0])
     owners = []
@@ -230,12 +230,13 @@ def looked_at(clip: Clip) -> tuple[PeopleTable, Bytes]:
 def names_of(
     clip: Clip, owners: Bytes, *, mattes: Bytes | None = None
 ) -> tuple[list[int], npt.NDArray[np.int64]]:
-    """The number that most frames give each person, and the number that each frame gives them (0: not seen).
+    """Find each person's number in most frames, and in each frame (0: not seen).
 
     Args:
-        clip: With its truth.
-        owners: Whose each pixel is, uint8 [T, H, W].
-        mattes: Everybody's matte, uint8 [T, H, W]; who is hardly in it is not seen, however near others are.
+        clip: The clip, with its truth.
+        owners: The owner of each pixel, uint8 [T, H, W].
+        mattes: Everybody's matte, uint8 [T, H, W]; people who are hardly in it count as not seen, even near
+            others.
     """
     given = np.zeros(clip.alphas.shape[:2], np.int64)
     for n, (frame, owner) in enumerate(zip(clip.alphas, owners, strict=True)):
@@ -248,7 +249,7 @@ def names_of(
 
 
 def apart(clip: Clip) -> npt.NDArray[np.bool_]:
-    """Frames in which nobody is near another."""
+    """Find frames in which nobody is near another person."""
     side = np.ones((2 * _NEAR_PX + 1,) * 2, np.uint8)
     return np.array(
         [
@@ -259,7 +260,7 @@ def apart(clip: Clip) -> npt.NDArray[np.bool_]:
 
 
 def measured_crossing(clip: Clip) -> tuple[dict[str, Any], Bytes]:
-    """The row of a clip of which person 1 is kept, and that film's alpha."""
+    """Make the row of a clip in which person 1 is kept, and return that video's alpha."""
     _, owners = looked_at(clip)
     names, given = names_of(clip, owners)
     with Segmenter(settings={"people.keep": [names[0]]}) as segmenter:
@@ -288,7 +289,7 @@ def measured_crossing(clip: Clip) -> tuple[dict[str, Any], Bytes]:
 
 
 def measured_splice(clip: Clip) -> dict[str, Any]:
-    """The row of spliced shots: in how many the name of a person is the right one."""
+    """Make the row of spliced shots: in how many of them people are named correctly."""
     table, owners = looked_at(clip)
     with Segmenter() as segmenter:
         mattes = np.stack([step.alpha for step in segmenter.stream(clip.path)])
@@ -316,7 +317,7 @@ def measured_splice(clip: Clip) -> dict[str, Any]:
 
 
 def measured_speed(clip: Clip, folder: Path) -> dict[str, Any]:
-    """Frames a second of a scan at 960x540, network included, after a first scan that is not counted."""
+    """Measure frames per second of a scan at 960x540 with its network, after an uncounted first scan."""
     large = np.stack([cv2.resize(rgb, (960, 540)) for rgb in clip.rgb])
     large = np.concatenate([large, large[::-1]] * 2)
     alphas = np.concatenate([clip.alphas[:, 0], clip.alphas[::-1, 0]] * 2)
@@ -338,7 +339,7 @@ def measured_speed(clip: Clip, folder: Path) -> dict[str, Any]:
 
 
 def sheet_of(clip: Clip, kept: Bytes, frames: Sequence[int]) -> Bytes:
-    """Frames of a film, and below each who is kept."""
+    """Draw frames of a video, and below each the people who are kept."""
     columns = []
     for n in frames:
         alpha = kept[n][..., None] / 255
@@ -349,7 +350,7 @@ def sheet_of(clip: Clip, kept: Bytes, frames: Sequence[int]) -> Bytes:
 
 
 def main() -> None:
-    """Make the clips, look at them, write rows and pictures."""
+    """Make the clips, scan them, write rows and pictures."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,8 +1,8 @@
 """Picture kernels on the GPU: RGB and back, shrinking, blurring, remapping, layouts, upload, fitting a background.
 
 Every kernel is checked against its CPU reference before it is timed; inputs are random and rotate among enough
-buffers to defeat the L2 cache; medians of CUDA events. Shares are of the device-to-device copy of the same run:
-bytes that must be read and written once, over time, over the copy's rate.
+buffers to defeat the L2 cache; medians of CUDA events. Shares are relative to the device-to-device copy of
+the same run: bytes that must be read and written once, divided by the time and by the copy's rate.
 
 Usage: python benchmarks/picture_cuda.py [OUT.json] [CLAIM ...]; a claim is the first word of a row, all when omitted.
 """
@@ -64,7 +64,7 @@ def whole(frame: Frame) -> list[Region]:
 
 
 def require(claim: str, actual: Any, expected: Any, tolerance: float) -> float:
-    """The largest difference; ends the run when it is above the tolerance."""
+    """Return the largest difference; end the run if it is above the tolerance."""
     error = float(np.abs(actual.astype(np.float64) - expected).max())
     if error > tolerance:
         raise SystemExit(f"{claim}: off by {error}, more than {tolerance}")
@@ -134,7 +134,7 @@ def constants(affine: tuple[Any, Any]) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def to_rgb_into(frame: Frame, out: Any, **options: Any) -> Any:
-    """``nv12_to_rgb`` with the place to write as an argument of its own."""
+    """Call ``nv12_to_rgb`` with the output as a separate argument."""
     return nv12_to_rgb(frame, out=out, **options)
 
 
@@ -184,7 +184,7 @@ def rgb_rows(bandwidth: float) -> Iterator[Row]:
 
 
 def shrink_rows(bandwidth: float) -> Iterator[Row]:
-    """A film at the size of its mask."""
+    """Measure shrinking a video to the size of its mask."""
     for name, size in (("8K", (1152, 2048)), ("4K", (1152, 2048)), ("8K", (576, 1024))):
         for fmt in ("nv12", "p010le"):
             frames = random_frames(*SIZES[name])
@@ -314,7 +314,7 @@ def layout_rows(bandwidth: float) -> Iterator[Row]:
 
 
 def fit_rows(_: float) -> Iterator[Row]:
-    """A 1080p background behind films: the host's share of a frame, and the whole."""
+    """Measure a 1080p background behind videos: the host's share of a frame, and the total."""
     picture = to_planar(on_cpu(random_frames(*SIZES["1080p"])[0]))
     for name, size in SIZES.items():
         like = random_frames(*size)[0]
@@ -333,7 +333,7 @@ def fit_rows(_: float) -> Iterator[Row]:
 
 
 def leak_rows(_: float) -> Iterator[Row]:
-    """20,000 launches of everything in turn: what the device and the host hold more of at the end."""
+    """Launch everything in turn 20,000 times; measure the growth of device and host memory."""
     frame = random_frames(270, 480)[0]
     host = to_planar(on_cpu(frame))
     weights = (

@@ -1,12 +1,13 @@
-"""What queues, batches prepared ahead, chunks of processes and cuDNN's choice of algorithms gain: whole jobs, in turns.
+"""Measure what queues, batches prepared ahead, process chunks and cuDNN's choices gain in whole jobs.
 
-Each setting is changed alone; the film, one network and masks out stay. Frames a second of whole jobs (networks open,
-files closed), the median of rounds in which all variants take turns, against the settings as they are. The masks are
-the same: none of these settings touches what is computed, but for cuDNN, whose algorithms add in another order.
+Changes one setting at a time, with the same video, network and mask output. Rows give frames per second of
+whole jobs (networks open, files closed), the median of rounds in which all variants alternate, relative to
+the default settings. The masks are the same: none of these settings affects the computation, except cuDNN's,
+whose algorithms add in another order.
 
-Prediction: a queue of two frames costs some percent, because stages that vary wait for each other; longer ones than a
-few batches gain nothing, the slowest stage sets the pace. The same for batches prepared ahead. Chunks matter only for
-processes that end unequally.
+Prediction: a queue of two frames costs some percent, because stages of varying speed wait for each other;
+    queues longer than a few batches gain nothing, because the slowest stage sets the pace. The same applies
+    to batches prepared ahead. Chunks matter only for processes that end at different times.
 
 Usage: python benchmarks/pipeline_knobs.py [--device cuda] [--size 1920 1080] [--frames N] [--out ROWS.json]
 """
@@ -38,7 +39,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "model.prefetch_factor=8": {"model.prefetch_factor": 8},
 }
 ON_A_GPU: dict[str, dict[str, Any]] = {
-    # Of the fused network PyTorch's convolutions are a part.
+    # The fused network includes PyTorch's convolutions.
     "gpu.cudnn_benchmark=false": {"gpu.cudnn_benchmark": False},
 }
 ON_A_CPU: dict[str, dict[str, Any]] = {

@@ -51,7 +51,7 @@ def random_frames(height: int, width: int) -> list[Frame]:
 def torch_operations(
     luma: torch.Tensor, chroma: torch.Tensor, constants: tuple[torch.Tensor, ...]
 ) -> torch.Tensor:
-    """NV12 to RGB to 512x512 to normalised half, as framework code does it."""
+    """Convert NV12 to RGB to 512x512 to normalised half, in framework code."""
     matrix, offset, mean, std = constants
     y = luma[None, None].float()
     uv = torch.nn.functional.interpolate(

@@ -25,12 +25,12 @@ and places chroma elsewhere."""
 
 
 def available() -> bool:
-    """Whether CV-CUDA is installed here."""
+    """True if CV-CUDA is installed here."""
     return cvcuda is not None
 
 
 def smooth_planes(height: int, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """NV12 on which every sensible filter agrees: luma uint8 [H, W], chroma uint8 [H/2, W/2, 2]."""
+    """Make NV12 on which all sensible filters agree: luma uint8 [H, W], chroma uint8 [H/2, W/2, 2]."""
     y, x = np.mgrid[:height, :width].astype(np.float32) / max(height, width)
     luma = 60 + 120 * x + 40 * np.sin(6 * y)
     halves = y[::2, ::2], x[::2, ::2]
@@ -44,7 +44,7 @@ class CvCudaChains:
     Args:
         planes: Luma uint8 [H, W] and chroma uint8 [H/2, W/2, 2] of each frame, on the GPU.
         target: Height and width of the network's input.
-        mean: Of each channel, 0..1.
+        mean: Mean of each channel, 0..1.
         std: Likewise.
     """
 
@@ -111,7 +111,7 @@ def time_chains(
     """Check both chains against our result for BT.601, then time them.
 
     Args:
-        chains: Over the frames to time and the smooth one.
+        chains: The chains over the frames to time and the smooth one.
         smooth: The smooth frame's number.
         reference: ``preprocess`` of it, float32 [1, 3, H, W].
         measure: Times a chain.

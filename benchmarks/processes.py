@@ -1,16 +1,17 @@
-"""``processing.use_multiprocessing`` against one process on the same film, and what a seam does to alpha.
+"""Compare ``processing.use_multiprocessing`` with one process on the same video, and measure alpha at seams.
 
-- ``speed``: the whole command in one process and in several, in turn, on the same film in the same run. Both write the
-  same mask; how far they are apart is checked first.
-- ``cluster``: several processes of this machine, and as many of a Ray cluster of this machine alone, in turn, on the
-  same film in the same run. Both write the same file, which is checked. CPU seconds are of all processes, Ray's own
-  as well: a busy machine disturbs them less.
-- ``seams``: mean difference of RVM's alpha between a run that started so many frames earlier and one that started with
-  the film, at places all over it: how many frames of overlap a seam needs.
+- ``speed``: the whole command in one process and in several, alternating, on the same video in the same run.
+  Both write the same mask; their difference is checked first.
+- ``cluster``: several processes of this machine, and as many of a Ray cluster of this machine alone,
+  alternating, on the same video in the same run. Both write the same file, which is checked. CPU seconds are
+  those of all processes, including Ray's: a busy machine disturbs them less.
+- ``seams``: mean difference of RVM's alpha between a run that started a number of frames earlier and one that
+  started with the video, all over the video: how many frames of overlap a seam needs.
 
-Prediction: a process keeps all cores busy already (network, decoder and encoder have threads of their own), so on few
-cores processes gain only what the interpreter's lock and single-threaded stages lose, and pay the overlap: for ``fast``
-a little, for ``rvm`` less than nothing. They pay where one network's threads no longer scale: above 8 cores or so.
+Prediction: a process keeps all cores busy already (network, decoder and encoder have threads of their own),
+    so on few cores processes gain only what the interpreter's lock and single-threaded stages lose, and pay
+    for the overlap: ``fast`` gains a little, ``rvm`` loses. They help where one network's threads no longer
+    scale: above 8 cores or so.
 
 ``cluster``: an order goes to a process through Ray in a millisecond or two, and a stretch takes seconds: some tenths of
 a percent.
@@ -52,7 +53,7 @@ PLACES = 3
 
 
 def repeated(clip: Path, target: Path, frames: int) -> Path:
-    """A film of so many frames: the clip forwards, again and again, packets copied."""
+    """Make a video of that many frames: the clip repeated forwards, packets copied."""
     with av.open(str(clip)) as source, av.open(str(target), "w") as made:
         video = source.streams.video[0]
         copy = made.add_stream_from_template(video)
@@ -79,7 +80,7 @@ def difference(one: Path, several: Path) -> float:
 
 
 def speed(clip: Path, options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
-    """One process and several, in turn."""
+    """Time one process and several, alternating."""
     film = repeated(clip, folder / "film.mp4", options.frames)
     seconds: dict[str, list[float]] = {"one": [], "several": []}
     reports = {}
@@ -119,7 +120,7 @@ def speed(clip: Path, options: argparse.Namespace, folder: Path) -> list[dict[st
 
 
 def cpu_seconds() -> float:
-    """Time on cores that this process and all that it has started took, ended ones too; from Linux's ``/proc``."""
+    """CPU time of this process and all that it started, ended ones included; from Linux's ``/proc``."""
     parents: dict[int, int] = {}
     ticks: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -134,7 +135,7 @@ def cpu_seconds() -> float:
 
 
 def cluster(clip: Path, options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
-    """Processes of this machine without Ray and with it, in turn."""
+    """Time processes of this machine without Ray and with it, alternating."""
     import ray
 
     film = repeated(clip, folder / "film.mp4", options.frames)
@@ -184,7 +185,7 @@ def cluster(clip: Path, options: argparse.Namespace, folder: Path) -> list[dict[
 
 
 def seams(clip: Path, options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
-    """Alpha at three places, after so many frames of overlap, against alpha of the film from its start."""
+    """Compare alpha at three places, after some frames of overlap, with alpha from the video's start."""
     del folder
     with Segmenter(settings={"model.name": "rvm", "gpu.device": "cpu"}) as segmenter:
         with open_video(clip) as reader:

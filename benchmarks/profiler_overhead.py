@@ -1,14 +1,15 @@
-"""What a span costs: the profiler's share of a program that opens 1,000 spans a second.
+"""Measure a span's cost: the profiler's share of a program that opens 1,000 spans per second.
 
-The processor time of the same work with and without a span around it, the sides in turn, item by item. Work is a loop
-of pure Python of about 1 ms, so a second has about 1,000 spans. Processor time of the thread, because other programs
-must not count; medians, because they disturb all the same. One side has an empty ``with`` block in the span's place:
-what that seems to cost is the noise, and where it is large, other programs emptied the caches, and nothing is written.
-Beside it stands the time of a span around nothing, spans in a row, which find everything in the caches.
+Compares the CPU time of the same work with and without a span around it, alternating item by item. Work is a
+loop of pure Python of about 1 ms, so a second has about 1,000 spans. It takes the thread's CPU time, so that
+other programs do not count, and medians, because they still disturb it. One side has an empty ``with`` block
+instead of the span: its apparent cost is the noise, and if that is large, other programs emptied the caches,
+and nothing is written. Rows also give the time of an empty span, in a row of spans, which find everything in
+the caches.
 
-With ``--cuda`` there are two kinds of spans: those that time the GPU, too, and those that do not (those of a place that
-was timed often enough differ from these by one call more). The share is that of 1,000 spans of which as many time the
-GPU as a profiler lets.
+With ``--cuda`` there are two kinds of spans: those that also time the GPU, and those that do not (a place
+that was timed often enough takes one more call than these). The share is that of 1,000 spans, of which as
+many time the GPU as a profiler allows.
 
 Usage: python benchmarks/profiler_overhead.py [--cuda] [--rounds 30] [OUT.json]
 """
@@ -64,7 +65,7 @@ def empty_spans(profiler: Profiler) -> float:
 
 
 def timed_work(turns: int, around: Callable[[], AbstractContextManager[object]]) -> int:
-    """Nanoseconds of processor time, with what is made around the work."""
+    """Nanoseconds of CPU time, with what ``around`` puts around the work."""
     began = time.thread_time_ns()
     with around():
         work(turns)
@@ -92,7 +93,7 @@ def one_round(device: str, turns: int) -> dict[str, float]:
     names = list(sides)
     for item in range(SPANS):
         for n in range(len(names)):
-            # In another order each time: what follows a span finds caches as the span left them.
+            # In another order each time, because a span changes the caches for what follows.
             side = names[(item + n) % len(names)]
             spent[side].append(sides[side]())
     counts = {name: row.count for name, row in profiler.by_name().items()}

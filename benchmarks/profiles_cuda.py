@@ -1,13 +1,13 @@
-"""How fast profiles matte films on a GPU, from the file to alpha on the device.
+"""Measure how fast profiles matte videos on a GPU, from the file to alpha on the device.
 
 ``VR180``: a half-equirectangular LR video of 4096x2048, four people at 1.2 to 2.7 m before scenery on the walls of a
-room (``crowd`` of ``vr_stereo.py``). ``one``, ``several``, ``crossing``, ``close-up``: films of 1080p as
-``matte_quality`` makes them, with a camera that moves. All are H.264, to and fro without a cut, so that people who
-cross do so twice in three seconds. Each profile streams a film once to warm up, then thrice on the clock, of which the
-median counts, opening the file included. Nothing is drawn or encoded. ``one_decoder_fps`` is one decoder session alone,
-in the same run; ``speed`` is relative to the first profile.
+room (``crowd`` of ``vr_stereo.py``). ``one``, ``several``, ``crossing``, ``close-up``: 1080p videos of
+``matte_quality`` with a moving camera. All are H.264, played forwards and backwards without a cut, so that
+crossing people cross twice in three seconds. Each profile streams a video once to warm up, then three times
+for the median, opening the file included. Nothing is drawn or encoded. ``one_decoder_fps`` is one decoder
+session alone, in the same run; ``speed`` is relative to the first profile.
 
-Prediction: ``balanced`` is bound by the decoder or by what launches its kernels. ``quality`` shows each frame four
+Prediction: ``balanced`` is bound by the decoder or by its kernel launches. ``quality`` shows each frame four
 times, larger, and takes about twice the time; where people cross, its looks differ in many windows, and the CPU's steps
 that settle between them take as long again.
 
@@ -52,13 +52,13 @@ VR180_SIZE = 2048, 4096
 FLAT_SIZE = 1080, 1920
 FILMS = (VR180, "one", "several", "crossing", "close-up")
 SEED = 51
-"""Who it is and where everybody stands."""
+"""The people, and where they stand."""
 _RENDERED = {VR180: 12, "flat": 48}
 """Frames that are rendered, at half the size: the rest shows them again."""
 
 
 def make_film(kind: str, path: Path, clips: Sequence[Path], frames: int) -> None:
-    """Write a film, of so many frames."""
+    """Write a video of that many frames."""
     if kind == VR180:
         size = VR180_SIZE
         with closing(RvmNetwork(ModelStore(vitascope_home()).pull("rvm"))) as network:
@@ -83,13 +83,13 @@ def make_film(kind: str, path: Path, clips: Sequence[Path], frames: int) -> None
 
 @cache
 def _cast(clips: tuple[Path, ...]) -> list[Any]:
-    """Who is cut out of each clip, and what is beside them."""
+    """Cut the person out of each clip; return the rest, too."""
     with closing(RvmNetwork(ModelStore(vitascope_home()).pull("rvm"))) as network:
         return [truth.cut_figure(clip, network, count=_RENDERED["flat"]) for clip in clips]
 
 
 def decoding_seconds(film: Path) -> float:
-    """How long it takes to open the film and to read all of it onto the GPU."""
+    """Measure the time to open the video and to read all of it onto the GPU."""
     began = time.perf_counter()
     with open_video(film, cuda_device=0) as reader:
         for _ in reader:
@@ -100,7 +100,7 @@ def decoding_seconds(film: Path) -> float:
 def measured(
     kind: str, film: Path, frames: int, profiles: Sequence[str], limit_gb: float | None
 ) -> list[dict[str, Any]]:
-    """The row of each profile, within a limit of memory (10^9 bytes) that stands for a smaller GPU."""
+    """Make the row of each profile, within a limit of memory (10^9 bytes) that simulates a smaller GPU."""
     rows: list[dict[str, Any]] = []
     usual_seconds = None
     decoding = min(decoding_seconds(film) for _ in range(2))
@@ -137,7 +137,7 @@ def measured(
 
 
 def main() -> None:
-    """Measure every profile on every film."""
+    """Measure every profile on every video."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -60,7 +60,7 @@ def weights_ratio(network: bytes) -> float | None:
 
 
 def sizes(exact: Networks, reduced: Networks) -> dict[str, Any]:
-    """Bytes of the weights, and how much smaller they are."""
+    """Count the bytes of the weights, and their reduction."""
     before, after = (
         sum(ModelQuantizer.measure_model_size(one) for one in nets.values()) for nets in (exact, reduced)
     )
@@ -85,7 +85,7 @@ def in_turns_ms(runs: tuple[Callable[[Any], Any], ...], pictures: np.ndarray) ->
 
 
 def row(comparison: Comparison, **given: Any) -> dict[str, Any]:
-    """What a row says of one variant."""
+    """Make a row's values for one variant."""
     return {
         **given,
         "alpha_error_255": round(comparison.mean_error * 255, 3),
@@ -173,7 +173,7 @@ def selfie_rows(path: Path, clip: Path) -> list[dict[str, Any]]:
 
 
 def matte(network: RvmNetwork, pictures: np.ndarray) -> np.ndarray:
-    """Alpha [T, 1, h, w] of frames in order, from a state that has seen nothing."""
+    """Compute alpha [T, 1, h, w] of frames in order, from an empty state."""
     state = network.new_state()
     alphas = []
     for picture in pictures:

@@ -2,12 +2,12 @@
 
 The reference is FP32 in PyTorch's operators; each variant mattes the same clip with a recurrent state of its own. INT8
 and FP8 are ``ModelQuantizer``'s modules: matrix products in 8 bits, larger convolutions with rounded values in FP16.
-Calibration takes other frames of the clip than the comparison. The selfie networks compute on the processor
+Calibration takes other frames of the clip than the comparison. The selfie networks run on the CPU
 (``benchmarks/quantization.py``).
 
 Prediction: at one frame the network is bound by launches, and the fused kernels have the fewest; 8-bit products add
-rounding to each layer and cannot win. They exist for networks whose time lies in large matrix products.
-Measured on an H200: so it is; with 16 frames INT8 takes 2.5 times as long as FP16 in the same operators.
+rounding to each layer and cannot win. They exist for networks that spend their time in large matrix products.
+Measured on an H200: confirmed; with 16 frames, INT8 takes 2.5 times as long as FP16 in the same operators.
 
 Usage: python benchmarks/quantization_cuda.py [--model RVM.onnx] [--clip FILE] [--only fp8] [OUT.json]
 """
@@ -126,7 +126,7 @@ def call_ms(infer: Infer, frames: int) -> dict[str, float]:
 
 
 def calibration_frames(module: RvmCoarseNetwork, shapes: Any, pictures: np.ndarray) -> dict[str, np.ndarray]:
-    """What the network is fed along a clip: pictures, and the states that came out of the frame before."""
+    """Yield the network's inputs along a clip: pictures, and the states after the previous frame."""
     states = [torch.zeros(shape, device="cuda") for shape in shapes]
     seen: dict[str, list[np.ndarray]] = {name: [] for name in NAMES}
     with torch.inference_mode():
@@ -206,7 +206,7 @@ def main() -> None:
                 print(json.dumps(row), flush=True)
                 write_rows(options.out, rows)
             variant.close()
-        except Exception as problem:  # one variant that fails must not cost the others' rows
+        except Exception as problem:  # a failing variant must not cost the others' rows
             print(f"{name}: {type(problem).__name__}: {problem}", flush=True)
 
 

@@ -18,7 +18,7 @@ LIMITS = {
     "gpu_bound": " (the GPU)",
     "cpu_bound": " (the CPU)",
 }
-"""What limits a cell of the suite, as the table says it."""
+"""Describe what limits a cell of the suite, for the table."""
 RESULTS = ROOT / "benchmarks" / "results"
 NAMES = {
     "rvm": "`--model rvm`, downsample ratio 0.25, against the official RVM graph",
@@ -173,7 +173,7 @@ def gpu_table() -> str:
 
 
 def on(row: dict[str, Any]) -> str:
-    """The GPU of a row that was not measured on what most were, and what else was unlike."""
+    """Describe a row that was measured on another GPU than most, or under other conditions."""
     if "H200" in row["gpu"]:
         return ""
     beside = f", {row['cores']} cores, other work running" if "beside" in row else ""
@@ -181,18 +181,18 @@ def on(row: dict[str, Any]) -> str:
 
 
 def days(rows: list[dict[str, Any]]) -> str:
-    """When rows were measured."""
+    """Describe when rows were measured."""
     first, last = min(row["date"] for row in rows), max(row["date"] for row in rows)
     return first if first == last else f"{first} to {last}"
 
 
 def slowest(row: dict[str, Any]) -> str:
-    """Which of decoder and encoders is the slower when each has the machine to itself."""
+    """Name the slower of decoder and encoders, each measured alone."""
     return "decoder" if row["decoder_alone_fps"] < row["encoder_alone_fps"] else "encoders"
 
 
 def between(page: str, begin: str, end: str, text: str) -> str:
-    """The page with another text between two marks."""
+    """Replace the text between two marks of the page."""
     head, _, rest = page.partition(begin)
     _, _, tail = rest.partition(end)
     return f"{head}{begin}\n{text}\n{end}{tail}"

@@ -1,17 +1,18 @@
-"""Grids of settings as a GPU really answers them, cells that run out of memory among them, for ``search_grids.py``.
+"""Records grids of settings on a real GPU, with cells that run out of memory, for ``search_grids.py``.
 
-Every cell is what the tuner would measure there: a short run of ``segment`` over one film, opened anew, once to warm up
-and once on the clock. The most of the GPU's memory that may be in use is set so that some cells do not fit: between
-what the smallest and the largest cell take without a limit. Cells that do not fit fail as they do for users, by an
-allocation that is refused.
+Every cell is measured as the tuner would: a short run of ``segment`` over one reopened video, once to warm up
+and once timed. The limit of GPU memory is set so that some cells do not fit: between the use of the smallest
+and the largest cell without a limit. Cells that do not fit fail as they do for users, by a refused
+allocation.
 
-Cells are measured slice by slice (queues outside, precision within), so that a recording that ends early holds whole
-grids of fewer knobs. Nothing waits longer than the time that is given: the last cell may end after it, and what does
-not end at all is ended with a trace of all threads.
+Cells are measured slice by slice (queues outside, precision within), so that a recording that ends early
+holds whole grids of fewer knobs. It ends within the given time: only the last cell may end later, and a
+hanging one is ended with a trace of all threads.
 
-Prediction for one H200: at 1080p the encoder on the processor sets the pace and most cells are alike; at 4K sessions of
-the decoder count, a batch of 16 with 8 sessions takes about four times the memory of one frame with one, and a third
-of the cells does not fit. With ``--side 1920`` the network sets the pace at 1080p, so that batch and precision count.
+Prediction for one H200: at 1080p, the encoder on the CPU sets the pace and most cells are alike; at 4K,
+decoder sessions count, a batch of 16 with 8 sessions takes about four times the memory of one frame with one,
+and a third of the cells does not fit. With ``--side 1920`` the network sets the pace at 1080p, so that batch
+and precision count.
 
 Usage: python benchmarks/record_grid_cuda.py [--size 4K] [--side 1920] [--seconds 120] [--out GRIDS.json]; ``--device
 cpu`` tries the script itself.
@@ -42,7 +43,7 @@ from vitascope.tune.search import Knob, Measured
 
 RESULTS = Path(__file__).parent / "results" / "recorded_grids.json"
 SIZES = {"360p": (640, 360, 96), "1080p": (1920, 1080, 360), "4K": (3840, 2160, 200)}
-"""Width, height, and frames of the film."""
+"""Width, height, and frames of the video."""
 OUTER = {
     "cuda": (
         Knob("processing.max_queue_size", (32, 8)),
@@ -74,24 +75,24 @@ HELD = {
         "model.batch_size=1",
     ),
 }
-"""Settings of all cells; a cell's own values come over them."""
+"""Settings of all cells, overridden by a cell's own values."""
 MEMORY_BETWEEN = 0.45
 """Share of the way from the smallest cell's memory to the largest's; cells above it do not fit."""
 REPEATS = 4
 """How often the first cell is measured, to know the noise."""
 GRACE_SECONDS = 30.0
-"""After the time that is given, for the cell that is on its way; then the process ends itself."""
+"""Seconds after the given time for the current cell; then the process ends itself."""
 
 
 @dataclass
 class Recording:
-    """One size: what was measured so far, and when to stop."""
+    """The recording of one size so far, and when to stop."""
 
     size: str
     device: str
     ends_at: float
     side: int | None = None
-    """Longest side of the network's picture; None where the profile says it."""
+    """Longest side of the network's picture; None uses the profile's."""
     limit: float | None = None
     """Share of the GPU's memory that may be in use; None without one."""
     noise: float = 0.0
@@ -126,7 +127,7 @@ class Recording:
         return varied if len(self.cells) >= inner else -1
 
     def row(self) -> dict[str, Any]:
-        """The largest whole grid of what was measured."""
+        """Return the largest complete grid so far."""
         varied = max(self.whole_outer(), 0)
         fixed = len(OUTER[self.device]) - varied
         kept = {place[fixed:]: one for place, one in self.cells.items() if not any(place[:fixed])}
@@ -161,16 +162,16 @@ def record(
     trial_seconds: float,
     on_cell: Any,
 ) -> Recording:
-    """Measure one size for so many seconds.
+    """Measure one size for a number of seconds.
 
     Args:
-        size: Of ``SIZES``.
-        folder: For the film.
+        size: A name in ``SIZES``.
+        folder: Folder for the video.
         side: Longest side of the network's picture.
         device: ``cuda`` or ``cpu``.
-        seconds: For all of it, the film included.
-        trial_seconds: Of a run.
-        on_cell: Told the recording after each cell.
+        seconds: Time for everything, the video included.
+        trial_seconds: Time of one run.
+        on_cell: Called with the recording after each cell.
     """
     recording = Recording(size, device, ends_at=time.monotonic() + seconds, side=side)
     held = HELD[device] if side is None else (*HELD[device], f"model.input_size={side}")
@@ -219,7 +220,7 @@ def stamp_of(device: str) -> dict[str, str]:
 
 
 def main() -> None:
-    """Record each size that is asked for, and keep what is whole after each slice."""
+    """Record each requested size, and save the complete part after each slice."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", action="append", choices=list(SIZES), help="4K where none is named")
     parser.add_argument("--side", type=int, help="longest side of the network's picture")

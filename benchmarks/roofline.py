@@ -1,13 +1,13 @@
-"""How near a network comes to what this machine gives: FLOP/s against matrix products and copy bandwidth.
+"""Compare a network with this machine's limits: FLOP/s against matrix products and copy bandwidth.
 
 ::
 
     attainable FLOP/s = min(matrix products, copy bandwidth * FLOPs per byte)
 
-A network whose FLOPs per byte lie left of the ridge (matrix products / copy bandwidth) can at best be bound by memory,
-right of it by arithmetic (Williams, Waterman, Patterson: Roofline, 2009). Below half of its roof it is bound by
-neither: launches, small operators or other work take the time. The passes over the picture stand against copy
-bandwidth in ``preprocess_cuda.py`` and ``composite_cuda.py``.
+A network whose FLOPs per byte are left of the ridge (matrix products / copy bandwidth) is at best bound by
+memory, right of it by arithmetic (Williams, Waterman, Patterson: Roofline, 2009). Below half of its roof it
+is bound by neither: launches, small operators or other work take the time. The passes over the picture stand
+against copy bandwidth in ``preprocess_cuda.py`` and ``composite_cuda.py``.
 
 Both ceilings are measured in the same run, with random data that no cache holds. The work is counted from the shapes
 of the network's graph, run on the CPU as its file has it. FLOPs: two for each multiply-add of a convolution or
@@ -54,7 +54,7 @@ from vitascope.segmentation.matting.cached_film import opening
 
 COPY_BYTES, SIDE, GPU_SIDE, SAMPLES = 1 << 28, 2048, 8192, 9
 COUNTED_FRAMES, SETTLING_FRAMES = 4, 12
-"""Frames of a counted call; and those after which a stream's gate has made up its mind."""
+"""Frames of a counted call; and frames after which a stream's gate has decided."""
 
 CONVOLUTIONS = {"Conv", "FusedConv"}
 PRODUCTS = {"MatMul", "FusedMatMul", "Gemm", "FusedGemm"}
@@ -84,7 +84,7 @@ def flops_of(call: OperatorCall) -> float:
 
 
 def bytes_of(call: OperatorCall) -> float:
-    """What one operator must move."""
+    """Count the bytes that one operator must move."""
     if call.kind in MOVING_NOTHING:
         return 0.0
     if call.kind in FUSED:
@@ -111,11 +111,11 @@ class Roof:
     flops_per_second: float
 
     def attainable(self, intensity: float) -> float:
-        """Most FLOP/s for so many FLOPs per byte."""
+        """Return the maximum FLOP/s at a number of FLOPs per byte."""
         return min(self.flops_per_second, intensity * self.bytes_per_second)
 
     def bound(self, rate: float, intensity: float) -> str:
-        """What bounds a network of this rate."""
+        """Name what bounds a network of this rate."""
         if rate < 0.5 * self.attainable(intensity):
             return "neither"
         return "memory" if intensity * self.bytes_per_second < self.flops_per_second else "compute"

@@ -1,4 +1,4 @@
-"""What every row says of the state and machine that it was measured on."""
+"""Stamps every row with the commit and machine that it was measured on."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 __all__ = ["commit", "gpu_stamp", "write_rows"]
 
 RESULTS = Path(__file__).parent / "results"
-"""Rows that are kept."""
+"""The folder of published rows."""
 
 _MEASURED = ("src", "benchmarks/*.py")
-"""What decides what is measured; rows that were written meanwhile do not."""
+"""The sources that affect measurements; rows written in the meantime do not."""
 
 
 def commit() -> str:
@@ -50,8 +50,8 @@ def write_rows(path: Path, rows: Sequence[Any]) -> None:
         rows: All of them.
 
     Raises:
-        SystemExit: They would be kept, and sources differ from the commit that is checked out: nobody could measure
-            them again. They are printed, and nothing is written.
+        SystemExit: The rows would be published, but the sources differ from the commit, so nobody could
+            repeat them. The rows are printed, and nothing is written.
     """
     text = json.dumps(rows, indent=1) + "\n"
     if path.resolve().parent == RESULTS.resolve() and (at := commit()).endswith("+"):

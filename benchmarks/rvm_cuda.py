@@ -1,11 +1,11 @@
-"""RVM's coarse network on a GPU: how it is run, how many frames at once, in which arithmetic.
+"""Measure RVM's coarse network on a GPU, by engine, frames per call and arithmetic.
 
 Every variant's matte is first compared with ONNX Runtime's on the CPU, on drifting smooth noise, one frame at a time
 (``tests/models/test_rvm_torch_cuda.py`` compares batches). Then calls of the whole network object are timed: pictures
 on the GPU in, coefficients in fresh memory on the GPU out, the state carried on. Pictures are random and rotate among
 enough buffers to defeat the L2 cache; medians and p20/p80 of CUDA events around one call, and a host clock around 50
-calls without waiting between them. ``start_s`` is the time from opening the network to its first result: compiling is
-in it (what compilers kept on disk from earlier runs is found again).
+calls without waiting between them. ``start_s`` is the time from opening the network to its first result: it
+includes compiling (compilers reuse what earlier runs left on disk).
 
 Prediction: the network reads and writes about 75 MB a frame of 512x288 as the fused kernels do it, 18 us at 4.2 TB/s,
 so launches and latencies bind at one frame (92 kernels of about 3 us), and sixteen frames should approach 100 us each.
@@ -59,7 +59,7 @@ L2_BYTES = 128 * 2**20
 def mean_alpha_error(path: Path, network: RvmFusedNetwork | RvmTorchNetwork) -> float:
     """Mean difference of alpha from ONNX Runtime on the CPU, in codes of 255: three frames, one at a time.
 
-    Alpha is not clipped: in noise there is nobody, and it would all be 0.
+    Alpha is not clipped: noise shows nobody, so it would be 0 everywhere.
     """
     reference = RvmNetwork(path)
     size = CALLS[0][2:]
@@ -80,7 +80,7 @@ def mean_alpha_error(path: Path, network: RvmFusedNetwork | RvmTorchNetwork) -> 
 def first_result(
     network: RvmFusedNetwork | RvmTorchNetwork, shape: tuple[int, int, int, int], began: float
 ) -> float:
-    """Seconds since ``began`` when the network has given its first result."""
+    """Measure seconds from ``began`` to the network's first result."""
     steps, eyes, height, width = shape
     dtype = network.input_for((height, width)).dtype
     network.infer(cupy.zeros((steps, eyes, 3, height, width), dtype), network.new_state())
@@ -150,7 +150,7 @@ def main() -> None:
         keeps = mode == "aot" or make is RvmFusedNetwork
         variant = {**arguments, **({"cache_dir": packages} if keeps else {})}
         error = 0.0
-        # Compilers take half a minute a shape, and packages more: few of them show what there is to see.
+        # Compilers take half a minute per shape, and packages more: a few shapes suffice.
         for shape in {"eager": CALLS, "compile": (CALLS[0], CALLS[2]), "aot": CALLS[:1]}[mode]:
             torch.cuda.reset_peak_memory_stats()
             began = time.perf_counter()
@@ -178,7 +178,7 @@ def main() -> None:
                 network.close()
             rows.append(row)
             print(json.dumps(row), flush=True)
-            if options.out is not None:  # what is there is kept, whatever happens to the rest
+            if options.out is not None:  # keep these rows even if a later one fails
                 write_rows(options.out, rows)
 
 

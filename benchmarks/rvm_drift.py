@@ -1,8 +1,9 @@
-"""Does RVM in FP16 drift from FP32 over a long film? The recurrent state is what could: it feeds every later frame.
+"""Measure whether RVM in FP16 drifts from FP32 over a long video, by its recurrent state.
 
-The same pictures run through both arithmetics, each with a state of its own that is never reset. Pictures are smooth
-noise that moves, or a clip played forth and back. A row gives the mean difference of alpha, in codes of 255, over each
-tenth of the frames: flat is right, growing is drift. Alpha of noise is not clipped to 0..1, that of a clip is.
+The same pictures run through both arithmetics, each with its own state, which is never reset. Pictures are
+moving smooth noise, or a clip played forwards and backwards. A row gives the mean difference of alpha, in
+codes of 255, over each tenth of the frames: a flat row is right, a growing one shows drift. Alpha of noise is
+not clipped to 0..1, that of a clip is.
 
 Usage: python benchmarks/rvm_drift.py RVM.onnx [--frames 5000] [--size 288x512] [--clip FILE] [--precision fp16|mixed]
     [OUT.json]
@@ -70,7 +71,7 @@ def compare(model: Path, precision: str, pictures: Any, frames: int, *, moves: b
         batch = resident[start : start + min(BATCH, frames - first)]
         if moves:
             batch = cupy.ascontiguousarray(cupy.roll(batch, first // BATCH, axis=-1))
-        # In noise there is nobody, and clipped alpha would all be 0.
+        # Noise shows nobody, so clipped alpha would be 0 everywhere.
         theirs = alphas(exact.infer(batch.astype(np.float32), states[1]), batch, clipped=not moves)
         difference = cupy.abs(alphas(ours.infer(batch, states[0]), batch, clipped=not moves) - theirs)
         differences.append((float(difference.mean()) * 255, float(theirs.mean())))

@@ -1,4 +1,4 @@
-"""How near does the search for settings come, and with how few trials, on grids whose every cell is known?
+"""Measure how near the search for settings gets, and in how few trials, on fully known grids.
 
 Grids are made up after the ways of real runs (``tests/tuning_grids.py``): the slowest of decoder, network and
 encoder sets the pace, cells run out of memory, limits on memory, latency and matte interact with what is turned, and
@@ -7,8 +7,8 @@ limits, found by looking at all of them. Latency is noisy, so a choice may pass 
 many cells drawn by chance, measured with the same noise. One row for searches that may measure a fifth of the cells,
 one for what ``vitascope optimize`` allows when nothing is said.
 
-Where ``results/recorded_grids.json`` is there, which ``record_grid_cuda.py`` writes, a GPU's own answers are searched,
-too, with as much noise as was measured there, from many beginnings.
+If ``results/recorded_grids.json`` exists (``record_grid_cuda.py`` writes it), the search also runs on a GPU's
+real measurements, with the noise measured there, from many starting points.
 
 No pictures, no GPU: the same figures on every machine.
 
@@ -63,7 +63,7 @@ class Grid(Protocol):
         """A cell as a run would measure it."""
 
     def keeps_limits(self, measured: Measured, *, slack: float = 0.0) -> bool:
-        """Whether it ran, and within the limits."""
+        """True if it ran within the limits."""
 
     def optimum(self) -> float:
         """Score of the fastest cell within the limits; 0 without one."""
@@ -71,7 +71,7 @@ class Grid(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """One grid: what there is in it, and what was found."""
+    """One grid: its content, and the result of its search."""
 
     cells: int
     out_of_memory: int
@@ -96,7 +96,7 @@ def every_cell(grid: Grid) -> Iterator[dict[str, Any]]:
 
 
 def share_of_optimum(grid: Grid, chosen: Measured, optimum: float) -> float:
-    """What a choice is worth, by its true figures."""
+    """Score a choice by its true figures."""
     return chosen.score / optimum if grid.keeps_limits(chosen, slack=LIMIT_SLACK) else 0.0
 
 

@@ -1,12 +1,13 @@
-"""``vitascope segment`` on a GPU, end to end: film to film, against the decoder alone and against the authors' network.
+"""Measure ``vitascope segment`` on a GPU, video to video, against the decoder alone and the authors' network.
 
-Films are random moving texture over real pictures' statistics, encoded once here (HEVC, closed GOPs) and repeated by
-packets, so that long films cost no encoding. Every run checks the frame count it wrote. Peers run in the same process
-run: ``--peer FOLDER`` is a checkout of RobustVideoMatting, whose network runs scripted, frozen and in FP16 as its
-authors advise, with random weights (its time does not depend on them).
+Videos are random moving texture with real pictures' statistics, encoded once (HEVC, closed GOPs) and repeated
+by packets, so that long videos cost no encoding. Every run checks the frame count it wrote. Peers run in the
+same process run: ``--peer FOLDER`` is a checkout of RobustVideoMatting, whose network runs scripted, frozen
+and in FP16 as its authors advise, with random weights (its time does not depend on them).
 
-Predictions on one H200: the film's decoder is the slowest stage (1345 / 396 / 104 frames/s at 1080p / 4K / 8K), the
-network makes about 2000 pictures a second at 512x288, and both kernels together take 30 us at 1080p and 80 us at 8K.
+Predictions on one H200: the video's decoder is the slowest stage (1345 / 396 / 104 frames/s at 1080p / 4K /
+8K), the network makes about 2000 pictures a second at 512x288, and both kernels together take 30 us at 1080p
+and 80 us at 8K.
 
 Usage: python benchmarks/segment_cuda.py [--only NAME]... [--size NAME]... [--peer FOLDER] [--out ROWS.json]
 """
@@ -56,7 +57,7 @@ def make_film(
     reordered: bool = True,
     raw: bool = False,
 ) -> Path:
-    """An HEVC film of ``frame_count`` frames: two GOPs encoded, their packets repeated.
+    """Make an HEVC video of ``frame_count`` frames: two GOPs encoded, their packets repeated.
 
     Without reordering it is a live stream: no B-frames, and a rate control that keeps keyframes short. Raw, no
     decoder on the GPU takes it.
@@ -190,7 +191,7 @@ def masks(folder: Path, peer: Path | None) -> Iterator[dict[str, Any]]:
 
 
 def sessions(folder: Path, peer: Path | None) -> Iterator[dict[str, Any]]:
-    """8K film to mask video with four decoder sessions, against the same sessions decoding alone."""
+    """Measure an 8K video to mask video with four decoder sessions, against these sessions decoding alone."""
     del peer
     film = make_film(folder, "8K long", SIZES["8K"], 3360)
     alone = decoder_alone(film, 4)
@@ -303,7 +304,7 @@ def encoder_alone(film: Path, out: Path, frame_count: int, codec: CodecName | No
 
 
 def trim(film: Path, target: Path, frames: int) -> None:
-    """The first frames of a film, copied."""
+    """Copy the first frames of a video."""
     with av.open(str(film)) as source, av.open(str(target), "w") as sink:
         stream = source.streams.video[0]
         copy = sink.add_stream_from_template(stream)
@@ -498,7 +499,7 @@ RUNS: dict[str, Callable[[Path, Path | None], Iterator[dict[str, Any]]]] = {
 
 
 def main() -> None:
-    """Run what was asked for; print and write the rows as they come."""
+    """Run the requested claims; print and write the rows as they come."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", action="append", choices=list(RUNS))
     parser.add_argument(

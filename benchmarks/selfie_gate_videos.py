@@ -34,7 +34,7 @@ ASPECT: dict[Network, float] = {"general": 4 / 3, "landscape": 16 / 9}
 FRAMES, STEP = 90, 5
 """Three seconds at 30 frames a second, computed five frames at a time."""
 PLACES, WALKS = 60, 16
-"""So many photographs of places are filmed, and so many walks through them."""
+"""Numbers of filmed photographs of places, and of walks through them."""
 CLAIMED = 0.001
 """Part of the frame that must be above .5 before it counts as claimed."""
 
@@ -99,7 +99,7 @@ def claims(found: FloatArray) -> Any:
 def empty_video(
     places: list[Source], network: Network, gated: SelfieNetwork, raw: SelfieNetwork
 ) -> dict[str, Any]:
-    """How many frames of how many empty films are claimed."""
+    """Count claimed frames in empty videos."""
     size = raw.input_for((100, round(100 * ASPECT[network]))).size
     before, after, looks = [], [], 0
     for place in places:
@@ -124,7 +124,7 @@ def empty_video(
 def person_in_it(
     places: list[Source], people: list[Source], network: Network, gated: SelfieNetwork, raw: SelfieNetwork
 ) -> dict[str, Any]:
-    """What is kept of somebody who walks through, and how late they are shown."""
+    """Measure how much of a person who walks through is kept, and how late they appear."""
     size = raw.input_for((100, round(100 * ASPECT[network]))).size
     kept, late = [], []
     for number, place in enumerate(places):
@@ -149,7 +149,7 @@ def person_in_it(
 
 
 def main() -> None:
-    """Film, play through, and keep the rows."""
+    """Make videos, play them, and save the rows."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,17 +1,17 @@
-"""One film, and a queue of films, on one, two, ... GPUs with ``--gpu-ids``, against one GPU; and that all is right.
+"""Measure one video, and a queue of videos, on several GPUs with ``--gpu-ids``, against one GPU.
 
-Films are those of ``segment_cuda.py``. Before anything is timed, a film's mask from several GPUs is compared with the
-one from one GPU, frame by frame, and the frame count of every file that was written is checked.
+Videos are those of ``segment_cuda.py``. Before any timing, a video's mask from several GPUs is compared with
+that from one GPU, frame by frame, and the frame count of every written file is checked.
 
 Prediction: with N GPUs the rate is N times that of one, less the warm-up (192 frames of each process but the first) and
-what joining costs (reading packets from a pipe and muxing them: one thread, some 10 us a frame). The processor's
-encoder is shared by all: key-colour video gains only while cores are left. Films of a queue are cut whole, each on one
-GPU, and neither warm-up nor joining is paid: N times, less what the last film waits for.
+what joining costs (reading packets from a pipe and muxing them: one thread, some 10 us a frame). All share
+the CPU's encoder: key-colour video gains only while cores are idle. Videos of a queue are processed whole,
+each on one GPU, without warm-up or joining: N times, less the wait for the last video.
 
-Two more claims show what a host gives at most: as many commands as GPUs, each with a film, or a queue of films, and a
-GPU of its own, which share nothing but the host. Where these are not N times as fast as one alone, no way of sharing
-is. A virtual machine's cores change from minute to minute, so all of this is measured by turns, in rounds, and ratios
-are of one round. Each row says how many cores were busy, and how many had work and were withheld by the host.
+Two more claims show a host's maximum: one command per GPU, each with a video or a queue of videos and its own
+GPU, which share only the host. If these are not N times as fast as one alone, no way of sharing is. A virtual
+machine's cores change from minute to minute, so variants alternate in rounds, and ratios are those of one
+round. Each row tells how many cores were busy, and how many with work the host withheld.
 
 With several GPUs a row also says when ``cluster_scale.py``, given what each piece of that run took, says that it ends.
 
@@ -52,18 +52,18 @@ from vitascope.segmentation.segmenter import Segmenter
 
 FRAMES = {"1080p": 48_000, "4K": 48_000, "8K": 9600}
 OWN_FRAMES = {"1080p": 6000, "4K": 6000, "8K": 1200}
-WARM_FRAMES = 600  # for each GPU: a shorter film is not shared, and leaves networks cold
+WARM_FRAMES = 600  # for each GPU: a shorter video is not shared, and leaves networks cold
 MOST_WARMINGS = 10
 LARGEST_MEAN_DIFFERENCE = 2.0
 QUEUE = 16
-"""Films of a queue."""
+"""Number of videos in a queue."""
 QUEUE_SECONDS = 30
 MASK = {"output.preset": "ultrafast", "output.mask_max_width": 2048}
 SETTINGS = {"model.name": "rvm", "model.input_size": 512, **MASK}
 
 
 def run(film: Path, warm: Path, out: Path, ids: str) -> dict[str, Any]:
-    """One film on some GPUs, with warm networks."""
+    """Time one video on some GPUs, with warm networks."""
     with Segmenter(settings=SETTINGS | {"gpu.device_ids": ids}) as segmenter:
         # The first process may have cut all of it before the others had started.
         for _ in range(MOST_WARMINGS):
@@ -133,7 +133,7 @@ def on_paper(
 
 
 def run_queue(film: Path, folder: Path, ids: str) -> dict[str, Any]:
-    """A queue of copies of a film on some GPUs, with warm networks."""
+    """Time a queue of copies of a video on some GPUs, with warm networks."""
     settings = SETTINGS | {"gpu.device_ids": ids, "output.kinds": ["mask"]}
     videos = [folder / f"queued {number:02}.mp4" for number in range(QUEUE)]
     for video in videos:
@@ -164,7 +164,7 @@ def run_queue(film: Path, folder: Path, ids: str) -> dict[str, Any]:
 
 
 def film_costs(reports: Sequence[SegmentReport]) -> dict[str, Any]:
-    """What a film took: all in all, in its pipeline, and a frame of it in each stage."""
+    """Times of a video: in all, in its pipeline, and per frame in each stage."""
     pipelines = [report.pipeline for report in reports]
     return {
         "seconds_a_film": round(sum(report.wall_seconds for report in reports) / len(reports), 3),
@@ -180,7 +180,7 @@ def ran_seconds(pipeline: PipelineReport) -> float:
 
 
 def alone_on_a_gpu(films: Sequence[Path], warm: Path, out: Path, gpu: int, ready: Any, answers: Any) -> None:
-    """What one of several commands does: films of its own on a GPU of its own, once all are ready."""
+    """Run one of several commands: its own videos on its own GPU, once all are ready."""
     with Segmenter(settings=SETTINGS | {"gpu.device": "cuda", "gpu.device_id": gpu}) as segmenter:
         segmenter.write(warm, [("mask", out)])
         ready.wait(timeout=300)
@@ -191,7 +191,7 @@ def alone_on_a_gpu(films: Sequence[Path], warm: Path, out: Path, gpu: int, ready
 
 
 def run_commands(film: Path, warm: Path, folder: Path, gpus: int, count: int = 1) -> dict[str, Any]:
-    """Several commands at once, which share nothing but the host: each makes so many copies of a film."""
+    """Several commands at once, which share nothing but the host: each makes so many copies of a video."""
     context = multiprocessing.get_context("spawn")
     ready, answers = context.Barrier(gpus + 1), context.Queue()
     commands = []
@@ -222,7 +222,7 @@ def run_commands(film: Path, warm: Path, folder: Path, gpus: int, count: int = 1
 
 
 def processes_of(device: str) -> int:
-    """How many worked on a film, as a report says it: ``..., 2 of 4 processes at work``."""
+    """Read how many worked on a video from a report: ``..., 2 of 4 processes at work``."""
     said = re.search(r"(\d+) of \d+ processes", device)
     return 1 if said is None else int(said[1])
 
@@ -243,7 +243,7 @@ def ids_of(gpus: int, processes: int = 1) -> str:
 
 
 def ways_of(folder: Path, name: str, share: float, gpus: int) -> dict[str, Callable[[], dict[str, Any]]]:
-    """What is measured on so many GPUs, by claim. Films are made when they are needed first."""
+    """What is measured on so many GPUs, by claim. Videos are made when they are needed first."""
 
     def film(kind: str, frames: int) -> Path:
         return make_film(folder, f"{name} {kind}", SIZES[name], frames)

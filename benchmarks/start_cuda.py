@@ -1,4 +1,4 @@
-"""From a cold process to a finished video on a GPU: one second of 720p, as somebody who tries a clip would wait for it.
+"""Time a cold process to a finished video on a GPU: one second of 720p, as for a user who tries a clip.
 
 Each run is a process of its own, ``vitascope segment clip.mp4 out.mp4``. The first one compiles kernels, checks the
 engine and writes Python's bytecode, which an installed package has; the others find what it kept, and are the claim.

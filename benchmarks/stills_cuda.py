@@ -1,9 +1,9 @@
 """Single pictures of sixteen threads: ``StillSegmenter`` with RVM on a GPU, one picture a call against sixteen.
 
-The pictures lie in the host's memory, and each thread prepares its own and refines its matte on the processor, so what
-sharing calls is worth depends on the number of cores and the size of the pictures: the network takes four calls of some
-0.5 ms for a picture alone (three of them warm its memory up), the processor 6 ms at 640x360 and 48 ms at 1080p on one
-slow core. Masks are compared before they are believed.
+The pictures are in the host's memory, and each thread prepares its own and refines its matte on the CPU, so
+the gain from sharing calls depends on the number of cores and the size of the pictures: the network takes
+four calls of some 0.5 ms for a picture alone (three of them warm its memory up), the CPU 6 ms at 640x360 and
+48 ms at 1080p on one slow core. Masks are compared first.
 
 Usage: python benchmarks/stills_cuda.py [OUT.json]
 """

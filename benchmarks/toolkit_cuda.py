@@ -5,11 +5,11 @@
   whatever the size, and aliases) and once with ``antialias=True``, which is what ours computes. ``ratio`` is the faster
   of the two over ours, by GPU time; ``call_us`` is what a call costs when calls follow one another, host included.
 * ``async pipeline``: DeepLabV3+ at 512x512 in FP16 with random weights, the network being the slowest stage, against
-  calls of the same network in a row, from one thread, with inputs that lie on the GPU. Both record the network as CUDA
+  calls of the same network in a row, from one thread, with inputs on the GPU. Both record the network as CUDA
   graphs (``network_alone_fps``); ``network_eager_fps`` is the module as it is, operation by operation.
 
-Results are compared with the processor's (the host's) before anything is timed. Bars: 3x at every size; 0.95 of the
-network alone; its stream busy 90 % of the time.
+Results are compared with the CPU's before anything is timed. Bars: 3x at every size; 0.95 of the network
+alone; its stream busy 90 % of the time.
 
 Predictions for one H200: launch-bound below 1080p, 3 us against six launches of 2 us; 8K RGB reads 100 MB once, 25 us,
 where PyTorch moves 100 MB to 400 MB of floats and reads them again.

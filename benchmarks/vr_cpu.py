@@ -1,6 +1,6 @@
-"""Packed alpha of a VR180 film on the CPU: the whole command, on so many cores of this machine.
+"""Time packed alpha of a VR180 video on the CPU: the whole command, on some cores of this machine.
 
-The cores are physical ones where the machine has enough, and the film is one of 2048x1024, such as the synthetic one::
+The cores are physical if the machine has enough. The video has 2048x1024 pixels, such as the synthetic one::
 
     python examples/make_vr180.py film_LR_180.mp4 --eye 1024 --frames 300 --rate 30
 
@@ -46,7 +46,7 @@ def processor_name() -> str:
 
 
 def main() -> None:
-    """Print a row; keep it when asked."""
+    """Print a row; save it on request."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

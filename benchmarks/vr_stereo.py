@@ -1,4 +1,4 @@
-"""How far the mattes of two eyes are apart: ``fast`` and ``balanced`` over stereo clips whose disparity is known.
+"""Measure how mattes of two eyes differ: ``fast`` and ``balanced`` on stereo clips of known disparity.
 
 People are cut out of a flat clip by RVM, and stand before the clip's own scenery on the walls of a room, or before
 noise: ``two`` at two distances, ``near`` at 0.7 m, three that ``hide`` one another, a near one and one ``behind``, two
@@ -62,7 +62,7 @@ def walk(azimuth: float, elevation: float, distance: float) -> Callable[[float],
 
 
 def figures_of(scene: str, person: np.ndarray) -> tuple[Figure, ...]:
-    """Who is in a scene."""
+    """The people in a scene."""
     mirrored = person[:, ::-1]
     match scene:
         case "near":
@@ -163,7 +163,7 @@ def measure(
 
 
 def main() -> None:
-    """Print a row for each lens and profile; keep them when asked."""
+    """Print a row for each lens and profile; save them on request."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

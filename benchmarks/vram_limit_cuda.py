@@ -1,15 +1,15 @@
-"""Peak memory of jobs that are given little: as a share of the limit, and what that costs in speed.
+"""Measure the peak memory of jobs under a limit, as a share of it, and the cost in speed.
 
-``gpu.max_vram_usage`` stands for a smaller card: its limit counts what all processes have in use. Batches, decoder
-sessions and engine are those that the job chooses by itself. Each film is matted under the limit and without one.
+``gpu.max_vram_usage`` simulates a smaller card: its limit counts the memory that all processes use. The job
+chooses batches, decoder sessions and engine itself. Each video is matted under the limit and without one.
 
-Bar: the peak stays below 80 % of the limit, on cards that an 8 GB or a 12 GB GPU stands for.
+Bar: the peak stays below 80 % of the limit, for an 8 GB and a 12 GB GPU.
 
 Prediction for an H200: 1080p takes 1.5 GB and 4K 2.6 of the 8 GB, as without a limit; 8K with one decoder session 6 of
 the 12 GB, and with the sessions that ``auto`` takes there no more than the limit leaves them.
 
-``--least`` halves the way between a limit that is enough and one that is not, until they are 0.2 GB apart: what
-``segmentation/capacity.py`` takes a film to need, so that a cluster leaves smaller GPUs out. The rows are added.
+``--least`` bisects between a limit that suffices and one that does not, until they are 0.2 GB apart: the need
+of a video in ``segmentation/capacity.py``, by which a cluster leaves smaller GPUs out. The rows are added.
 
 Usage: python benchmarks/vram_limit_cuda.py [--least [--size 8K]] [--out ROWS.json]
 """
@@ -43,7 +43,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def suffices(film: Path, limit_gb: float, profile: str) -> bool:
-    """True when the film is matted within a limit, by a process of its own: a failure leaves memory behind."""
+    """True if the video is matted within a limit, in a separate process: a failure leaves memory behind."""
     words = [sys.executable, "-m", "vitascope", "segment", film, "-o", film.with_name("least.mp4"), "-y"]
     share = limit_gb * 1e9 / cupy.cuda.runtime.memGetInfo()[1]
     settings = {
@@ -67,7 +67,7 @@ def suffices(film: Path, limit_gb: float, profile: str) -> bool:
 
 
 def least(folder: Path, size: str, profile: str) -> dict[str, Any]:
-    """The smallest limit that is enough for a size, in decimal gigabytes, of everybody's memory together."""
+    """Find the smallest limit that suffices for a size, in 10^9 bytes, for the memory of all processes."""
     film = make_film(folder, f"{size} of 120", SIZES[size], 120)
     too_little, enough = 0.0, MOST_GB
     if not suffices(film, enough, profile):

@@ -95,7 +95,7 @@ def _with_includes(path: Path) -> set[Path]:
 
 
 def _macros(path: Path) -> set[str]:
-    """What a source and the files beside it that it includes define."""
+    """List the definitions in a source and in the files beside it that it includes."""
     texts = (one.read_text(encoding="utf-8") for one in _with_includes(path))
     return {name for text in texts for name in re.findall(r"^\s*#\s*define\s+(\w+)", text, re.MULTILINE)}
 

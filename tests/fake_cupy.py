@@ -1,4 +1,4 @@
-"""As much of CuPy as the engines use, on the host's memory: addresses are real, streams only keep a diary.
+"""The part of CuPy that the engines use, in the host's memory: addresses are real, streams only record calls.
 
 With it the contracts of GPU code (what is bound where, which stream waits for which) are checked without a GPU, and
 what is computed through the addresses is right or wrong as it would be there.

@@ -1,4 +1,4 @@
-"""What a fork of this process makes of an object that was opened before it."""
+"""Tests how a fork of this process handles an object that was opened before it."""
 
 from __future__ import annotations
 

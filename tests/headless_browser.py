@@ -134,11 +134,11 @@ class Page:
         self._before.append(script)
 
     def value(self, expression: str) -> Any:
-        """What a JavaScript expression gives on the page."""
+        """Evaluate a JavaScript expression on the page."""
         return self.shown.evaluate(expression)
 
     def until(self, expression: str, seconds: float = _SECONDS) -> Any:
-        """What an expression gives, once that is true; the page may be loaded anew meanwhile."""
+        """Wait until an expression is true, and return its value; the page may reload in the meantime."""
         from playwright.sync_api import Error
 
         def given() -> Any:

@@ -38,7 +38,7 @@ def _kept(kept: OrderedDict[Hashable, Any], key: Hashable, make: Callable[[], An
 
 
 def _file(path: Path) -> Hashable:
-    """What changes when a file does; None where there is none."""
+    """A value that changes with a file; None if there is no file."""
     try:
         found = path.stat()
     except OSError:

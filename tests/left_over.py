@@ -1,4 +1,4 @@
-"""What a finished job leaves in memory while nobody searches for cycles."""
+"""Finds what a finished job leaves in memory without a search for cycles."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HEAVY = (
     av.container.InputContainer,
     av.container.OutputContainer,
 )
-"""What holds a film's memory, or would."""
+"""Objects that hold a video's memory."""
 
 
 def heavy_objects() -> Counter[str]:

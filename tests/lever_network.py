@@ -20,7 +20,7 @@ EYE = (128, 192)
 
 
 class TrailState:
-    """What was bright one frame ago, at half size: [E, h / 2, w / 2]."""
+    """Bright areas of the previous frame, at half size: [E, h / 2, w / 2]."""
 
     def __init__(self):
         self.seen = None

@@ -1,4 +1,4 @@
-"""What a live run that went well gives back."""
+"""The report of a successful live run."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ class Walk:
             self.failures.append(what)
 
     def files(self, name: str) -> list[str]:
-        """What lies in a folder here, hidden files too."""
+        """List a folder on this machine, with hidden files."""
         folder = self.here / name
         return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
@@ -197,7 +197,7 @@ def a_folder(walk: Walk) -> None:
 
 
 def one_film(walk: Walk) -> None:
-    """What the README's first lines promise."""
+    """Check what the README's first lines promise."""
     walk.type("segment", "films/film 01.mkv", "out.mp4", "--device", "cpu")
     fast = ("--profile", "fast")
     walk.type("segment", "films/film 01.mkv", "cut.mov", "--type", "alpha", *fast, "--preview", "sheet.png")

@@ -1,4 +1,4 @@
-"""What has threads says so in a fork, where they are missing, instead of waiting for them for ever."""
+"""Objects with threads raise an error in a fork, which lacks the threads, instead of waiting for ever."""
 
 from __future__ import annotations
 

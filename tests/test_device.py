@@ -47,7 +47,7 @@ def test_auto_takes_the_gpu_exactly_where_one_can_be_had():
 
 
 class FakeCuda:
-    """As much of CuPy as choosing a device needs."""
+    """The part of CuPy that choosing a device needs."""
 
     class CUDARuntimeError(RuntimeError):
         pass

@@ -1,4 +1,4 @@
-"""What the page "From the guides to Vitascope" shows can be typed, whatever words stand around it.
+"""Calls on the page "From the guides to Vitascope" can be typed, whatever words surround them.
 
 The guides' own calls run, on a machine without a GPU; calls on the page fit their signatures; settings, flags and
 command lines are taken.

@@ -1,4 +1,4 @@
-"""What the pages of the toolkit show runs as it stands, on a machine without a GPU."""
+"""Code on the toolkit's pages runs unchanged, on a machine without a GPU."""
 
 from __future__ import annotations
 

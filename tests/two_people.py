@@ -1,4 +1,4 @@
-"""A film of two bright people who walk towards one another, for the scripted network."""
+"""A video of two bright people who walk towards one another, for the scripted network."""
 
 from __future__ import annotations
 

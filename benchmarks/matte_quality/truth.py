@@ -256,7 +256,7 @@ def make_scene(
 
 
 def write_film(film: Film, path: Path, *, crf: int = 20) -> Path:
-    """Compress a clip as H.264, as a film arrives."""
+    """Compress a clip as H.264, as a video arrives."""
     with av.open(str(path), "w") as container:
         # With its macroblock tree x264 makes another file each time on some CPUs, with more threads on more cores:
         # errors differ by a few percent, of a first frame by half.

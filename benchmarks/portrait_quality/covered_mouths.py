@@ -1,13 +1,13 @@
-"""Whether a hand or a mask before a driver's mouth is noticed, and the mouth keeps the shape that was seen last.
+"""Measure whether a hand or mask over a mouth is noticed, and the mouth keeps its last visible shape.
 
-Something is painted over the mouth of a film's face, from below within four frames; it stays there for a second and
-goes again. What is under it is known, and so is the shape before it came.
+A cover is painted over the mouth of a video's face, from below within four frames; it stays for a second and
+leaves again. The mouth under it is known, and so is its shape before.
 
     python benchmarks/portrait_quality/covered_mouths.py a.mp4 b.mp4
 
-Of each film and cover a row: the shares of covered frames, and of others, in which a cover is noticed, and how far the
-lips' gap and width are from those that were seen last, held as they are, and as a tracker reads the cover. Rows go
-to ``benchmarks/results/covered_mouths.json``.
+A row for each video and cover gives the shares of covered frames, and of others, in which a cover is noticed,
+and the differences of the lips' gap and width from the last visible ones, when held, and as a tracker reads
+the cover. Rows go to ``benchmarks/results/covered_mouths.json``.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _GRAIN = 4.0
 
 
 def covered_by(count: int) -> list[float]:
-    """How far the cover of each frame has come, 0..1: not at all, wholly, not at all, and so on."""
+    """Compute the cover's progress in each frame, 0..1: none, full, none, and so on."""
     comes = np.linspace(0, 1, ARRIVES + 1)[1:].tolist()
     once = [0.0] * PAUSES + comes + [1.0] * STAYS + comes[-2::-1]
     return [once[frame % len(once)] for frame in range(count)]
@@ -57,7 +57,7 @@ def covered_by(count: int) -> list[float]:
 def covered(
     rgb: RgbPicture, face: TrackedFace, came: float, colour: tuple[int, int, int] | None
 ) -> RgbPicture:
-    """A picture with something before its mouth, which came so far up to it: 1 is wholly before it."""
+    """Paint a cover over a picture's mouth, raised by a share: 1 covers it fully."""
     places = face.landmarks[:, :2]
     unit = float(np.linalg.norm(np.subtract(*places[list(_EYES)])))
     if colour is None:
@@ -82,7 +82,7 @@ def measured(
     model: Path,
     mesh: CanonicalMesh,
 ) -> dict[str, Any]:
-    """What is noticed of a cover, and what becomes of the mouth behind it."""
+    """Measure how a cover is noticed, and what the mouth behind it does."""
     came = covered_by(len(truth))
     film = [
         (seconds, rgb if share == 0 or face is None else covered(rgb, face, share, COVERS[cover]))
@@ -120,7 +120,7 @@ def measured(
 
 
 def main() -> None:
-    """Measure films, and write the rows."""
+    """Measure videos, and write the rows."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("film", nargs="+", type=Path, help="films of one face each")
     parser.add_argument("--out", type=Path, default=RESULTS)

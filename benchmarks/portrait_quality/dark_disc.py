@@ -1,7 +1,7 @@
-"""Where irises are by their darkness alone: a reader of glances that learned from nobody.
+"""Locates irises by their darkness alone: reads glances without training data.
 
-It lays a disc, nearly as large as the iris, where an eye that does not blink is darkest. Lids hide how far irises go up
-and down, and it takes lashes for an iris that is lighter than they are.
+Places a disc, nearly as large as the iris, where an open eye is darkest. Lids hide the irises' vertical
+motion, and lashes are taken for an iris that is lighter than they are.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from vitascope.animation.face import FloatArray, RgbPicture
 __all__ = ["darkest_sideways"]
 
 _TIMES = 8
-"""Eyes are enlarged so many times: small ones are a dozen pixels wide."""
+"""Factor by which eyes are enlarged: small ones are a dozen pixels wide."""
 _OF_IRIS, _NEARLY = 0.8, 0.03
 """The disc's radius beside that of the iris; places whose darkness lacks that share of the range are as dark."""
 
 
 def darkest_sideways(rgb: RgbPicture, landmarks: FloatArray, radii: Sequence[float]) -> float:
-    """How far the darkest discs lie to the picture's right of the eyes' middles, the mean of both.
+    """Measure how far the darkest discs are to the picture's right of the eyes' middles, the mean of both.
 
     Args:
         rgb: uint8 [H, W, 3].
         landmarks: float32 [468 or more, 2 or more], pixels.
-        radii: Of the right and the left iris, pixels.
+        radii: Radii of the right and the left iris, pixels.
 
     Returns:
         In widths of the eye.

@@ -1,7 +1,7 @@
-"""How far a portrait follows by where its own points are drawn, whatever a tracker reads of the picture.
+"""Measures how far a portrait follows by the positions of its drawn points, not by a tracker.
 
-A tracker reads less than is drawn of thin painted lips, of irises, of brows that are not painted, and of the turn of a
-painted head. Where points are drawn is known exactly.
+A tracker underestimates the motion of thin painted lips, irises, unpainted brows, and a painted head's turn.
+The positions of drawn points are known exactly.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from vitascope.animation.mesh.eyes import Eyeball
 __all__ = ["DRAWN", "recorded"]
 
 DRAWN = ("lip gap", "mouth width", "brows", "gaze sideways", "gaze up", "yaw", "pitch", "roll")
-"""What is known of a drawn face, in the units of ``readings.READINGS``; gaze from where the portrait looks itself."""
+"""Known values of a drawn face, in the units of ``readings.READINGS``; gaze is relative to the portrait's
+own."""
 _UPPER, _LOWER = 13, 14
 _OUTER = [eye.outer_corner for eye in EYES]
 _CORNERS = [index for eye in EYES for index in (eye.outer_corner, eye.inner_corner)]
@@ -33,7 +34,7 @@ _BROWS = list(RIGHT_BROW + LEFT_BROW)
 
 @contextmanager
 def recorded(points: list[FloatArray] | None = None) -> Iterator[list[list[float]]]:
-    """Collect the values of ``DRAWN`` of each face that the mesh animator bends meanwhile.
+    """Collect the values of ``DRAWN`` for each face that the mesh animator bends in this block.
 
     Args:
         points: Collects where the points of each are drawn, float32 [478, 2].

@@ -1,8 +1,8 @@
-"""What MediaPipe's own network of weights says of a portrait's points where they are drawn.
+"""Runs MediaPipe's network of weights on a portrait's drawn points.
 
-Face Landmarker reads weights in two steps: one network finds points in the picture, another tells weights by some of
-them. Of thin lips, or brows that are not painted, the first finds less than is drawn. So the second is shown the drawn
-points themselves, and nothing of a picture: what it says then is what the drawing does.
+Face Landmarker reads weights in two steps: one network finds points in the picture, another infers weights
+from some of them. The first underestimates thin lips and unpainted brows. So the second gets the drawn points
+themselves, and no picture: its result then shows what is drawn.
 
     pip install ai-edge-litert      # runs that network; Apache-2.0
 """

@@ -1,25 +1,26 @@
-"""How truly a portrait follows: a film's own calmest frame is animated with the film, and the result held against it.
+"""Measures fidelity: animates a video's calmest frame with the video, and compares the result with it.
 
-Self-reenactment: the film is the truth, frame by frame. Three kinds of rows:
+Self-reenactment: the video is the truth, frame by frame. Three kinds of rows:
 
-- films of people; of each its middle half, mirrored, which begins and ends in the middle of an expression; and its
-  calmest frame, rolled by 12 degrees to either side: people who talk hardly turn;
-- films made here: portraits moved by known weights. They were drawn by the mesh animator itself, so their PSNR says how
-  well motion is read and made again, and nothing of how real a picture is;
-- each film of a person, one of these that rolls, and its calmest frame moved by those weights on each portrait: what
-  is read of the result against what is read of the driver. People who talk hardly look aside or raise a brow.
+- videos of people; of each also its middle half, mirrored, which begins and ends in the middle of an
+  expression; and its calmest frame, rolled by 12 degrees to either side, because people who talk hardly turn;
+- synthetic videos: portraits moved by known weights. The mesh animator drew them, so their PSNR shows how
+  well motion is read and reproduced, not how real a picture is;
+- each video of a person, a rolling one, and its calmest frame moved by those weights, on each portrait:
+  readings of the result against readings of the driver. People who talk hardly look aside or raise a brow.
 
     python benchmarks/portrait_quality/measure.py a.mp4 b.mp4 --portrait p.jpg --portrait q.jpg
         [--animator mesh] [--set key=value] [--points PREDICTOR.dat] [--weights] [--sheets FOLDER]
         [--only WORD]
 
-It runs ``vitascope animate`` into a lossless file, tracks film and result, and writes
+It runs ``vitascope animate`` into a lossless file, tracks video and result, and writes
 ``benchmarks/results/portrait_quality.json`` and ``benchmarks/portrait_quality/table.md``. Rows of other films and
-animators stay. The reader is MediaPipe, which the animator is driven and calibrated by: what both misread alike is
-not seen in r and slope, but in PSNR; and what it misreads of portraits alone is measured a second time: brows that
-are not painted by optical flow of the skin; they, lips, glances and angles by where their points are drawn. With
-``--weights`` its own network of weights is shown these points (``drawn_weights.py``). With ``--points`` dlib reads
-driver and result, too; no portrait is driven or calibrated by it (``sixty_eight_points.py``).
+animators stay. The reader is MediaPipe, which also drives and calibrates the animator: r and slope do not
+show errors that it makes in both videos, but PSNR does. Errors in portraits alone are measured a second time:
+unpainted brows by optical flow of the skin; brows, lips, glances and angles by the positions of their drawn
+points. With ``--weights``, MediaPipe's network of weights reads these points (``drawn_weights.py``). With
+``--points``, dlib also reads driver and result; it drives and calibrates no portrait
+(``sixty_eight_points.py``).
 
 Results are read as large as they are: MediaPipe cuts a face out at a size of its own. Of 24 pairs whose faces were
 enlarged to 900 pixels, driver and result, slopes differed by 0.06 at most in widths, smiles, puckers and glances aside,
@@ -94,7 +95,7 @@ ROLLS_DEGREES = 12 * np.sin(np.linspace(0, 2 * np.pi, 40))
 
 
 KNOWN: dict[str, npt.NDArray[np.float64]] = {}
-"""Values of ``DRAWN``, [reading, frame], of each film made here, by its name."""
+"""Values of ``DRAWN``, [reading, frame], of each video made here, by its name."""
 
 
 def made_film(portrait: Path, folder: Path) -> Path:
@@ -116,7 +117,7 @@ def made_film(portrait: Path, folder: Path) -> Path:
 
 
 def middle_mirrored(film: Path, folder: Path) -> Path:
-    """The middle half of a film, left and right exchanged."""
+    """Make a video's middle half, with left and right exchanged."""
     frames = frames_of(film)
     part = frames[len(frames) // 4 : -len(frames) // 4]
     rate = (len(part) - 1) / (part[-1][0] - part[0][0])
@@ -125,7 +126,7 @@ def middle_mirrored(film: Path, folder: Path) -> Path:
 
 
 def written(path: Path, pictures: Sequence[RgbPicture], *, rate: int) -> Path:
-    """A lossless film of pictures."""
+    """Write pictures to a lossless video."""
     height, width = pictures[0].shape[:2]
     with av.open(str(path), "w") as container:
         stream = container.add_stream("ffv1", rate=rate)
@@ -138,7 +139,7 @@ def written(path: Path, pictures: Sequence[RgbPicture], *, rate: int) -> Path:
 
 
 def rolled(film: Path, still: RgbPicture, folder: Path) -> Path:
-    """A film's calmest frame that rolls to both sides, and does nothing else."""
+    """Make a video's calmest frame roll to both sides."""
     height, width = still.shape[:2]
     frames = []
     for angle in ROLLS_DEGREES:
@@ -148,7 +149,7 @@ def rolled(film: Path, still: RgbPicture, folder: Path) -> Path:
 
 
 def frames_of(path: Path) -> list[tuple[float, RgbPicture]]:
-    """(seconds, picture) of each frame; short films only."""
+    """Read (seconds, picture) of each frame; for short videos only."""
     with vitascope.open_video(path) as reader:
         return [(frame.pts_seconds, frame.to_rgb()) for frame in reader]
 
@@ -188,7 +189,7 @@ def brows_moved(
     read: list[TrackedFace | None],
     mesh: CanonicalMesh,
 ) -> dict[str, float] | None:
-    """How far the skin at the result's brows moves as the driver's does, by optical flow; None if its rest is lost."""
+    """Compare the skin's motion at both videos' brows, by optical flow; None if the result's rest is lost."""
     resting = _at_rest(truth, driver, mesh).face
     rest = next(index for index, face in enumerate(driver) if face is resting)
     of_driver, of_result = driver[rest], read[rest]
@@ -209,7 +210,7 @@ def read_by_points(
     read: list[TrackedFace | None],
     mesh: CanonicalMesh,
 ) -> dict[str, dict[str, float]]:
-    """How far the result follows the driver, both read by dlib's points."""
+    """Measure how far the result follows the driver, both read by dlib's points."""
     pairs = [
         [
             read_points(points.points(rgb, face, mesh), mesh)
@@ -233,7 +234,7 @@ def measured(
     points: PointReader | None,
     weights: WeightsReader | None,
 ) -> dict[str, Any]:
-    """One row: a film on its own calmest frame (None), on a picture of the same person, or on a portrait."""
+    """Make a row: a video on its calmest frame (None), on a picture of the same person, or on a portrait."""
     truth = frames_of(film)
     driver = tracked(truth, model)
     still = None
@@ -306,7 +307,7 @@ def _weights_as_drawn(
 def _as_drawn(
     film: Path, series: npt.NDArray[np.float64], drawn: npt.NDArray[np.float64]
 ) -> dict[str, dict[str, float]]:
-    """How far what is drawn follows what is read of the driver, or of a film made here, what is known of it."""
+    """Compare drawn values with readings of the driver, or with a synthetic video's known values."""
     known = KNOWN.get(film.name)
     found = {}
     for index, name in enumerate(DRAWN):
@@ -319,7 +320,7 @@ def _as_drawn(
 
 
 def sheet_of(truth: list[tuple[float, RgbPicture]], result: list[tuple[float, RgbPicture]]) -> RgbPicture:
-    """Frames of a film above those of the result, of one height."""
+    """Draw frames of a video above those of the result, of the same height."""
     rows = []
     for frames in (truth, result):
         shown = [frames[index][1] for index in np.linspace(0, len(frames) - 1, SHEET_COLUMNS).astype(int)]
@@ -402,7 +403,7 @@ def _cell(found: dict[str, float] | None, moves: float) -> str:
 def cases(
     films: list[Path], portraits: list[Path], folder: Path, mesh: CanonicalMesh, model: Path
 ) -> Iterator[tuple[Path, Path | RgbPicture | None]]:
-    """What is measured: a film, and what it is shown on."""
+    """A measurement: a video, and the picture that it moves."""
     rolling, made = [], []
     for film in films:
         yield film, None
@@ -422,7 +423,7 @@ def cases(
 
 
 def main() -> None:
-    """Measure films, and write rows and table."""
+    """Measure videos, and write rows and table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("film", nargs="*", type=Path, help="films of one face each")
     parser.add_argument("--animator", choices=("mesh", "liveportrait"), default="mesh")

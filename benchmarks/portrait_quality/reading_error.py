@@ -1,7 +1,7 @@
-"""What is read of a portrait that moves by known lengths: how far a slope of ``measure.py`` is the reader's own error.
+"""Reads a portrait that moves by known lengths, to tell the reader's own error in slopes of ``measure.py``.
 
 Each portrait is drawn in one expression, glance or turn after another, without calibration, and read as a video is.
-Where the points are drawn is known; the slope of what is read against it is 1 for a reader without errors.
+The positions of drawn points are known; the slope of readings against them is 1 for a perfect reader.
 
     python benchmarks/portrait_quality/reading_error.py p.jpg q.jpg [--points PREDICTOR.dat] [--out ROWS.json]
 
@@ -49,7 +49,7 @@ SHAPES: dict[str, tuple[str, dict[str, float]]] = {
     "brows up": ("brows", {"browInnerUp": 1.0, "browOuterUpLeft": 1.0, "browOuterUpRight": 1.0}),
     "brows down": ("brows", {"browDownLeft": 1.0, "browDownRight": 1.0}),
 }
-"""What is read of each expression, and its weights."""
+"""The reading of each expression, and its weights."""
 GLANCES = {"gaze sideways": 0.2, "gaze up": 0.1}
 """Widths of the eye, to either side."""
 ANGLES = ("yaw", "pitch", "roll")

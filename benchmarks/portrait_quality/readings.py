@@ -1,4 +1,4 @@
-"""What is read of a film's faces, and how one film's readings are compared with another's."""
+"""Reads the faces in a video, and compares readings of two videos."""
 
 from __future__ import annotations
 
@@ -51,10 +51,11 @@ MOVES = dict(zip(READINGS, _LEAST, strict=True))
 paintings that were turned by known ones are read with errors of 0.6 to 1.6 degrees; weights at rest differ between
 people by 0.1 and more."""
 LIDS_SHUT = 0.4
-"""Weight of a blink from which on there is no iris to see: those frames say nothing of the gaze."""
+"""Weight of a blink above which no iris is visible: those frames do not count for the gaze."""
 _UPPER, _LOWER = 13, 14
 _LIPS = (0.03, 0.05)
-"""Below the first lips are closed, above the second open; 0.04 is some 3.6 mm. What lies between is not counted."""
+"""Below the first, lips are closed; above the second, open; 0.04 is some 3.6 mm. Values between do not
+count."""
 
 
 def readings_of(mesh: CanonicalMesh, face: TrackedFace) -> list[float]:
@@ -83,7 +84,7 @@ def open_eyed(series: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
 
 
 def compared(driver: npt.NDArray[np.float64], result: npt.NDArray[np.float64]) -> dict[str, float]:
-    """How far one reading [N] of the driver varies; correlation and slope of the result's against it."""
+    """Compute the driver's variation in a reading [N], and correlation and slope of the result's."""
     moves = float(driver.std())
     r = float(np.corrcoef(driver, result)[0, 1]) if min(moves, result.std()) > 0 else 0.0
     slope = float(np.polyfit(driver, result, 1)[0]) if moves > 0 else 0.0
@@ -116,7 +117,7 @@ def region_of(face: TrackedFace, which: str) -> npt.NDArray[np.bool_]:
 
 
 def psnr(squares: Sequence[float]) -> float:
-    """Decibels of a film from the mean squared error of each frame, in codes of 255."""
+    """Compute a video's PSNR in dB from the mean squared error of each frame, in codes of 255."""
     return round(float(10 * np.log10(255**2 / max(float(np.mean(squares)), 1e-6))), 2)
 
 

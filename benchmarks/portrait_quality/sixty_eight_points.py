@@ -6,8 +6,8 @@ it or calibrated by it: it is a benchmark's tool alone. ``dlib`` is BSL-1.0 and 
 that it learned from were given for research, not for products.
 
 It starts from a box about the face. dlib's own detector puts it 3 cm below the eyes and makes it 14.5 cm wide (medians
-of 14 faces, paintings among them), but not on every frame; so it is laid there from where MediaPipe sees the eyes and
-how large the head is: mouth and chin have no say. What is read is the mean from several boxes.
+of 14 faces, paintings among them), but not on every frame; so the box is placed by MediaPipe's eyes and the
+head's size; mouth and chin do not matter. A reading is the mean from several boxes.
 
     pip install dlib-bin
     pip download --no-deps face_recognition_models==0.3.0     # holds shape_predictor_68_face_landmarks.dat
@@ -49,7 +49,7 @@ class PointReader:
 
     Raises:
         ImportError: dlib is not installed.
-        RuntimeError: The file is no predictor of dlib's.
+        RuntimeError: The file is not a predictor of dlib.
     """
 
     def __init__(self, predictor: Path) -> None:

@@ -1,4 +1,4 @@
-"""How far the skin at the brows goes up and down, by optical flow: what is seen to move, whatever a tracker reads.
+"""Measures how far the skin at the brows goes up and down, by optical flow instead of a tracker.
 
 A tracker finds brows by their hair. On a painting that has none it sees hardly any of what was drawn.
 """
@@ -29,10 +29,10 @@ _CORNERS = [index for eye in EYES for index in (eye.outer_corner, eye.inner_corn
 
 
 def brows_by_flow(pictures: Sequence[RgbPicture], rest: int, face: TrackedFace) -> npt.NDArray[np.float64]:
-    """How far the skin at the brows lies above where it rests, beside the corners of the eyes.
+    """Measure how far the skin at the brows is above its rest, relative to the corners of the eyes.
 
     Args:
-        pictures: A film of one face.
+        pictures: A video of one face.
         rest: Index of the picture in which it rests.
         face: Tracked in that picture.
 
@@ -62,7 +62,7 @@ def brows_by_flow(pictures: Sequence[RgbPicture], rest: int, face: TrackedFace) 
 def _flows(
     pictures: Sequence[RgbPicture], rest: int, onto: npt.NDArray[np.float64], side: int
 ) -> Iterator[npt.NDArray[np.float32]]:
-    """Motion from a film's picture at rest to each: float32 [side, side, 2], pixels of the cut that ``onto`` makes."""
+    """Motion from a video's picture at rest to each: float32 [side, side, 2], pixels of ``onto``'s crop."""
     flow = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
 
     def cut(rgb: RgbPicture) -> npt.NDArray[np.uint8]:

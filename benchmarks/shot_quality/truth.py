@@ -307,7 +307,7 @@ KINDS = tuple(_MAKERS)
 def make_clip(kind: str, *, seed: int) -> Spliced:
     """A clip of one of the ``KINDS``; the same for the same seed.
 
-    Of two seeds one is noisy, and of three one is blurred as a small film is when it is enlarged.
+    Of two seeds one is noisy, and of three one is blurred as a small video is when it is enlarged.
     """
     random = np.random.default_rng([KINDS.index(kind), seed])
     frames, cuts = _MAKERS[kind](random)

@@ -286,7 +286,7 @@ def test_the_strength_multiplies_the_gains(opened):
 
 @pytest.fixture
 def liveportrait(monkeypatch, tmp_path):
-    """What LivePortrait is opened with; a GPU and weights seem to be there."""
+    """Record how LivePortrait is opened; pretend that there are a GPU and weights."""
     torch = pytest.importorskip("torch")
     from vitascope.animation.liveportrait import animator as animator_module
     from vitascope.models.liveportrait.networks import LivePortraitNetworks

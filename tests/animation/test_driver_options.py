@@ -1,4 +1,4 @@
-"""The settings of ``tracking``, and how far a film is decoded ahead, change what a driver gives."""
+"""The settings of ``tracking``, and how far a video is decoded ahead, change what a driver gives."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def film(tmp_path_factory):
 
 @pytest.fixture
 def driven(film, mesh, face_model):
-    """What the driver gives with some settings."""
+    """Read a driver with some settings."""
 
     def follow(*assignments):
         settings = load_settings(assignments=["animation.neutral=first", *assignments]).settings

@@ -430,7 +430,7 @@ def test_ctrl_c_keeps_what_was_written_and_names_it(tmp_path, face_model):
         [
             sys.executable, "-m", "vitascope", "animate", EXAMPLES / "astronaut.jpg",
             "--driver", EXAMPLES / "talk.motion", "-o", folder / "out.mp4", "--quiet",
-            # At a high rate, so that the file grows while the film is under way.
+            # At a high rate, so that the file grows while the video is under way.
             "--set", "output.crf=1", "--set", "animation.calibrate=false",
         ],
         stderr=subprocess.PIPE,

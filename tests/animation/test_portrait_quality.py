@@ -1,4 +1,4 @@
-"""What ``benchmarks/portrait_quality`` reads of faces whose shape is known, and how it compares films."""
+"""How ``benchmarks/portrait_quality`` reads faces of known shape and compares videos."""
 
 from __future__ import annotations
 

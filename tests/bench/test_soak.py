@@ -1,4 +1,4 @@
-"""A film again and again: trends that are there, trends that are none, and a real run."""
+"""A video again and again: trends that are there, trends that are none, and a real run."""
 
 from __future__ import annotations
 

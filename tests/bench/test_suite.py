@@ -38,7 +38,7 @@ LIGHT = replace(
 
 @pytest.fixture
 def tiny(monkeypatch):
-    """One small film, batches of one and four, two rounds."""
+    """One small video, batches of one and four, two rounds."""
     monkeypatch.setattr(suite, "_QUICK_RESOLUTIONS", {"1080p": (256, 144)})
     monkeypatch.setattr(suite, "_QUICK_FRAMES", 12)
     monkeypatch.setattr(suite, "_FRAMES", 12)

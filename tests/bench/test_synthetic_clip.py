@@ -1,4 +1,4 @@
-"""The film that is measured where none is named: always the same, never still, with a person in it."""
+"""The video that is measured where none is named: always the same, never still, with a person in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is run before a measurement, and where."""
+"""What runs before a measurement, and where."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ sys.stderr.write(" ".join(name.partition(".")[0] for name in sys.modules))
 
 
 def test_a_command_waits_for_its_own_modules_alone():
-    """What every command and every page of help waits for: no check of settings, no arrays, no codecs."""
+    """No command or help page waits for a check of settings, arrays or codecs."""
     loaded = subprocess.run([sys.executable, "-c", UNDERSTOOD], capture_output=True, text=True, check=True)
     assert "vitascope segment in.mp4 out.mp4" in loaded.stdout
     assert not {"numpy", "pydantic", "yaml", "av", "cv2", "onnxruntime"} & set(loaded.stderr.split())

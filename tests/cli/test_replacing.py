@@ -1,4 +1,4 @@
-"""What may be replaced: nothing that is read, and other files only after a question."""
+"""Files that are read are never replaced, other files only after a question."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _WORDS_ON_LOSS = (
 def what_is_bad(
     outcome: Outcome, *, hurt: Path, whole: Path, out: Path | None, whole_frames: int | None
 ) -> str | None:
-    """What is wrong with how a try ended, in a few words; None where nothing is.
+    """Describe what is wrong with the end of a try, in a few words; None if nothing is.
 
     Args:
         outcome: How it ended.

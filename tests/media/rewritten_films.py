@@ -36,7 +36,7 @@ def rewrite(
     Args:
         source: The clip.
         target: The new one.
-        tags: Those of the film; the clip's own when omitted.
+        tags: Those of the video; the clip's own when omitted.
         pictures_from: The container that pictures are said to come from; the clip's when omitted.
         options: For ``VideoWriter``.
     """
@@ -94,7 +94,7 @@ def video_times(path: Path) -> list[Fraction]:
 
 
 def write_subtitled(path: Path, codec: str, *, attachment: bool = False, begin_seconds: int = 0) -> Path:
-    """A two-second film with two lines of text, two sound tracks, tags and chapters.
+    """A two-second video with two lines of text, two sound tracks, tags and chapters.
 
     Picture and sound may begin later than the clock; then the second line and the second chapter last until the end.
     """

@@ -1,4 +1,4 @@
-"""What the tests of RVM on PyTorch share: pictures, random checkpoints, and the matte that coefficients mean."""
+"""Shared by the tests of RVM on PyTorch: pictures, random checkpoints, and mattes from coefficients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the presence gate measures of a claim, and the views that it takes of it."""
+"""Measurements of the presence gate for a claim, and its views of the claim."""
 
 from __future__ import annotations
 

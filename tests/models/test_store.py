@@ -1,4 +1,4 @@
-"""What the store holds: listing, verification and removal."""
+"""The store's contents: listing, verification and removal."""
 
 from __future__ import annotations
 

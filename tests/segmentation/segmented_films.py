@@ -1,4 +1,4 @@
-"""The picture that tests of whole jobs segment, and what they read of films."""
+"""The picture that tests of whole jobs segment, and what they read of videos."""
 
 from __future__ import annotations
 

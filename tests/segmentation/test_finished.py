@@ -1,4 +1,4 @@
-"""What ``--resume`` leaves alone."""
+"""Outputs that ``--resume`` skips."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way through the GPU against the way through the processor: the same films, the same pictures."""
+"""The way through the GPU against the way through the processor: the same videos, the same pictures."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_leaving_the_stream_early_stops_everything(monkeypatch, clip):
 
 @pytest.mark.parametrize("kind", ["key", "mask", "alpha"])
 def test_live_pictures_agree(monkeypatch, clip, kind):
-    """The last picture of a film is never dropped: no newer one takes its place."""
+    """The last picture of a video is never dropped: no newer one takes its place."""
 
     class Keeping(NullSink):
         def send(self, picture):

@@ -1,4 +1,4 @@
-"""A film that is done leaves nothing behind, without a search for cycles: the next one needs the memory."""
+"""A video that is done leaves nothing behind, without a search for cycles: the next one needs the memory."""
 
 from __future__ import annotations
 

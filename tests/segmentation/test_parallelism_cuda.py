@@ -1,4 +1,4 @@
-"""Streams that prepare pictures on a GPU: as many as are asked for, and the film is the same."""
+"""Streams that prepare pictures on a GPU: as many as are asked for, and the video is the same."""
 
 from __future__ import annotations
 

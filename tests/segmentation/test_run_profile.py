@@ -1,4 +1,4 @@
-"""What ``debug.profile_performance`` writes, and where."""
+"""Files that ``debug.profile_performance`` writes."""
 
 from __future__ import annotations
 

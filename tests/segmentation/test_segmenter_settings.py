@@ -1,4 +1,4 @@
-"""What settings change in a job: batches, eyes, times, encoders, edges, queues and threads."""
+"""Settings change a job: batches, eyes, times, encoders, edges, queues and threads."""
 
 from __future__ import annotations
 

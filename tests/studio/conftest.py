@@ -121,7 +121,7 @@ def home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def films(tmp_path):
-    """A folder with one film: 20 frames, 24 a second; beside the folder what nobody named."""
+    """A folder with one video: 20 frames, 24 a second; beside the folder what nobody named."""
     folder = tmp_path / "films"
     folder.mkdir()
     write_clip(
@@ -142,7 +142,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest.fixture
 def portrait(films):
-    """Beside the film a portrait whose face is known, and motion that drives it: neither needs a network."""
+    """Beside the video a portrait whose face is known, and motion that drives it: neither needs a network."""
     for name in ("astronaut.jpg", "astronaut.jpg.landmarks", "talk.motion"):
         shutil.copy(EXAMPLES / name, films)
 

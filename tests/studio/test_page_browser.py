@@ -1,4 +1,4 @@
-"""The page in a real browser, from a film to its cut: what a user sees, clicks, paints and presses.
+"""The page in a real browser, from a video to its cut: what a user sees, clicks, paints and presses.
 
 Skipped where no browser is on PATH; ``VITASCOPE_REQUIRE_BROWSER=1`` turns that into a failure.
 """
@@ -44,7 +44,7 @@ def page(browser):
 
 def test_from_a_film_to_its_cut(page, studio, films):
     page.show(studio.opened.address, width=DESK)
-    # One film alone opens at once, on green.
+    # One video alone opens at once, on green.
     page.until("document.querySelector('#film-name').innerText === 'wedding.mp4'")
     assert page.value("location.search").startswith("?film=")  # the token has left the address
     page.until_color(0.5, 0.1, KEY)

@@ -1,4 +1,4 @@
-"""What the page asks the studio for: pictures, people, corrections, jobs, results, news."""
+"""The page's requests to the studio: pictures, people, corrections, jobs, results, news."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def seen(mask, who, n):
 
 
 def film_named(client, name):
-    """The id of a film, which need not be readable."""
+    """The id of a video, which need not be readable."""
     (found,) = [film["id"] for film in client.get("/api/films").json["films"] if film["name"] == name]
     return found
 
 
 def looked(client):
-    """The film, once somebody looked who is in it."""
+    """The video, once somebody looked who is in it."""
     film = client.film()
     client.job(client.order(film, task="people"))
     return film
@@ -334,7 +334,7 @@ def test_a_second_cut_keeps_the_first_and_makes_what_a_correction_touches(studio
     assert "nothing was made again: everything was there from an earlier run" in second["said"]
     assert [job["made"][0]["name"] for job in (first, second)] == ["wedding_mask.mp4", "wedding_mask_2.mp4"]
     assert (films / "wedding_mask.mp4").is_file()
-    # What was made is no film to cut.
+    # What was made is no video to cut.
     assert [one["name"] for one in studio.get("/api/films").json["films"]] == ["wedding.mp4"]
 
 

@@ -1,4 +1,4 @@
-"""What a tuner of live animation may turn, and what each setting costs."""
+"""Settings that a tuner of live animation may change, and their costs."""
 
 from __future__ import annotations
 

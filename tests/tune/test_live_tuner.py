@@ -160,7 +160,7 @@ def test_a_film_is_made_of_the_part_that_is_set(tune, monkeypatch, ends, made_un
     part = ["video.start_seconds=8", *([ends] if ends else [])]
     tune(machine, "performance.target_fps=30", *part, driver=Path("talk.motion"))
     assert made == [(8, made_until)]
-    assert {run["part"] for run in machine.runs} == {(0, None)}  # the film is that part
+    assert {run["part"] for run in machine.runs} == {(0, None)}  # the video is that part
     tune(machine, "performance.target_fps=30", *part)
     assert machine.runs[-1]["part"] == (8, 9 if ends else None)
 

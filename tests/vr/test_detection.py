@@ -1,4 +1,4 @@
-"""What a video is to a VR player: how it is found out, how sure that is, and what is said of contradictions."""
+"""What a video is to a VR player: detection, its certainty, and notes on contradictions."""
 
 from __future__ import annotations
 

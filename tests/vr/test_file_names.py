@@ -1,4 +1,4 @@
-"""What a VR video's name says, and what is left of it without that."""
+"""Words in a VR video's name, and the name without them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a live report judges, and in which words."""
+"""The verdicts of a live report, and their words."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def networks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNetworks:
-    """What stands in the place of the weights."""
+    """A stand-in for the weights."""
     made = SimpleNetworks()
     monkeypatch.setattr(LivePortraitNetworks, "open", lambda *_, **__: made)
     for module in (offline, live_run):

@@ -1,4 +1,4 @@
-"""What is heard of a voice."""
+"""Analysing a voice."""
 
 from __future__ import annotations
 

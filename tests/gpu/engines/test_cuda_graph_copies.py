@@ -1,4 +1,4 @@
-"""What a recorded call copies at once."""
+"""Copies of recorded calls are joined."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the engine asks of ONNX Runtime on a GPU; neither is needed."""
+"""The engine's calls of ONNX Runtime on a GPU; neither is needed."""
 
 from __future__ import annotations
 

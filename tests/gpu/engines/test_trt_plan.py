@@ -1,4 +1,4 @@
-"""What the engine asks of TensorRT, and what it does with its cache; neither TensorRT nor a GPU is needed."""
+"""The engine's calls of TensorRT, and its cache; neither TensorRT nor a GPU is needed."""
 
 from __future__ import annotations
 

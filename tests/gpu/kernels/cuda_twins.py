@@ -1,4 +1,4 @@
-"""What every kernel's tests share: planes on the GPU with rows as decoders pad them."""
+"""Shared by every kernel's tests: planes on the GPU with rows padded as by decoders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies around cells: the reference against OpenCV, and the kernel against the reference."""
+"""Surroundings of cells: the reference against OpenCV, and the kernel against the reference."""
 
 from __future__ import annotations
 

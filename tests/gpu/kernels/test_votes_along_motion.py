@@ -1,4 +1,4 @@
-"""What other frames show of a sample, along the motion: the reference, and the kernel against it."""
+"""A sample in other frames, along the motion: the reference, and the kernel against it."""
 
 from __future__ import annotations
 

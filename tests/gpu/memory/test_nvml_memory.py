@@ -1,4 +1,4 @@
-"""What NVML tells of a GPU's memory, and what old drivers and containers leave out."""
+"""NVML's figures for a GPU's memory, and those that old drivers and containers lack."""
 
 from __future__ import annotations
 

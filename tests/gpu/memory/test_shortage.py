@@ -1,4 +1,4 @@
-"""What is given back when memory ran out."""
+"""Memory that is released when it ran out."""
 
 from __future__ import annotations
 

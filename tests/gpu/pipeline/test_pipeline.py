@@ -1,4 +1,4 @@
-"""What goes in comes out, and what forms no pipeline is refused."""
+"""All items come out, and stages that form no pipeline are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pipeline that has ended still holds: its report."""
+"""A pipeline that has ended only holds its report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What grows and does not stop, told apart from noise, jumps and caches that fill."""
+"""Steady growth, distinguished from noise, jumps and caches that fill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keyframes by the container's index, and a reader that goes from one part of a film to another."""
+"""Keyframes by the container's index, and a reader that goes from one part of a video to another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a film is cut: nothing is left out, nothing comes twice, and what cannot be cut says why."""
+"""Where a video is cut: nothing is left out, nothing comes twice, and what cannot be cut says why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a video says of itself, found without reading it through."""
+"""Facts about a video, found without reading all of it."""
 
 from __future__ import annotations
 

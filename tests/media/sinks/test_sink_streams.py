@@ -1,4 +1,4 @@
-"""What comes out of the file, the page and the UDP stream, read by other programs' means."""
+"""Outputs of the file, the page and the UDP stream, read by other programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Segments that were encoded apart play as one film, in every codec and container that the writer offers."""
+"""Segments that were encoded apart play as one video, in every codec and container that the writer offers."""
 
 from __future__ import annotations
 

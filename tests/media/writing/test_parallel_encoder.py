@@ -1,4 +1,4 @@
-"""Several encoders on one film: what comes out plays as what one encoder writes."""
+"""Several encoders on one video: what comes out plays as what one encoder writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is left on the disk after an error, an interrupt or a refusal."""
+"""Files on the disk after an error, an interrupt or a refusal."""
 
 from __future__ import annotations
 

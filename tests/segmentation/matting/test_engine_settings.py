@@ -1,4 +1,4 @@
-"""What the settings of engines reach: TensorRT's limits and folder, and the arithmetic of the network."""
+"""Settings of engines reach TensorRT's limits and folder, and the arithmetic of the network."""
 
 from __future__ import annotations
 

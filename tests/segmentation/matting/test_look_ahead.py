@@ -65,7 +65,7 @@ class PastNetwork(TrailNetwork):
 
 
 def pasts(starts, *, look_ahead_frames, most=100, calls=1, warm_up=0):
-    """What the network had seen before each frame; each call of the stream gets whole beginnings."""
+    """Return what the network saw before each frame; each call of the stream gets whole beginnings."""
     network = PastNetwork(most)
     sizer = AdaptiveBatchSizer(100, max_batch_size=100, growing=False)
     shots = ShotInference(network, warm_up_frames=warm_up, look_ahead_frames=look_ahead_frames, sizer=sizer)

@@ -1,4 +1,4 @@
-"""What is kept of a matte refines to the very same alpha."""
+"""A stored matte refines to exactly the same alpha."""
 
 from __future__ import annotations
 

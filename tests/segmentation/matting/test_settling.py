@@ -1,4 +1,4 @@
-"""What a network with memory is shown before its answers count."""
+"""Pictures that a network with memory sees before its answers count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A film is known again by its content."""
+"""A video is known again by its content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A film of two people, and a machine on which nothing is fetched."""
+"""A video of two people, and a machine on which nothing is fetched."""
 
 from __future__ import annotations
 

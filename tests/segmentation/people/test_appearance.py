@@ -1,4 +1,4 @@
-"""What people look like: the same person in other light is the same, another is not."""
+"""Appearance: a person in other light is recognised, another person is not."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What kept people hold, with a scripted look at what stands out."""
+"""Things that kept people hold, with a scripted finder of things."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def scene(n, *, thing_moves=True, with_thing=True, person_left=None):
 
 
 def blue(picture):
-    """What stands out: whatever is blue."""
+    """Find everything blue."""
     return (picture[..., 2].astype(int) - picture[..., 0] > 90).astype(np.float32)
 
 

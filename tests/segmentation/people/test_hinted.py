@@ -1,4 +1,4 @@
-"""Hints for a film: who is kept when, marks in pictures, regions that are never kept."""
+"""Hints for a video: who is kept when, marks in pictures, regions that are never kept."""
 
 import os
 

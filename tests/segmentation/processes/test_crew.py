@@ -69,7 +69,7 @@ def clip(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def two():
-    """One pair of processes for most tests: they live from film to film."""
+    """One pair of processes for most tests: they live from video to video."""
     with Segmenter(profile="fast", settings=TWO | LOSSLESS | SMOOTH) as segmenter:
         yield segmenter
 
@@ -263,7 +263,7 @@ def test_a_folder_is_shared_and_each_comes_out_as_if_alone(clip, two, tmp_path):
 
 
 def truncated(folder):
-    """A film whose last quarter is missing; its index, at the front, promises it."""
+    """A video whose last quarter is missing; its index, at the front, promises it."""
     source = write_clip(
         folder / "in.mp4", width=128, height=128, frame_count=60, paint=person, codec_options={"g": "10"}
     )

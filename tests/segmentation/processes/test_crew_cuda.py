@@ -1,4 +1,4 @@
-"""Several GPUs that share a film, and several processes on one GPU."""
+"""Several GPUs that share a video, and several processes on one GPU."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class Scripted:
 
 
 def run(folder, makers, *, count=6, tolerant=False, resume=False, made_by="x", most_corrupt=100, gpu_bytes=0):
-    """The times of all frames of a film, joined."""
+    """The times of all frames of a video, joined."""
     plan = [FilmStretch(n, None, 3 * n, 3 * n + 3) for n in range(count)]
     times = []
     with (

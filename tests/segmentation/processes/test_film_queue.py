@@ -26,7 +26,7 @@ REPORT = Pipeline([Source("decode", range(3)), Sink("encode", lambda _: None)]).
 
 @dataclass
 class Report:
-    """As much of a report as the queue looks at."""
+    """The part of a report that the queue reads."""
 
     frame_count: int
     notes: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The plan of a film that several share: every picture has one owner, whatever keyframes and rates do."""
+"""The plan of a video that several share: every picture has one owner, whatever keyframes and rates do."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_keyframes_far_apart_make_long_stretches():
     span = FilmSpan(begin=0, length=1000, frame_ticks=Fraction(1))
     stretches = plan_film(span, keyframes=[0, 480], count=10, warm_up_frames=6)
     begins = [stretch.begin for stretch in stretches]
-    assert begins == [None, 10, 490]  # the first is of the keyframe that the film begins with
+    assert begins == [None, 10, 490]  # the first is of the keyframe that the video begins with
 
 
 def test_a_film_of_one_group_is_cut_anywhere():

@@ -38,7 +38,7 @@ def light_disc(index, *, shift=0.0):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """A packed video through x265 at CRF 18, and the lossless mask of the same film."""
+    """A packed video through x265 at CRF 18, and the lossless mask of the same video."""
     folder = tmp_path_factory.mktemp("packed")
     film = write_clip(
         folder / "film.mp4", width=2 * SIDE, height=SIDE, frame_count=FRAMES, paint=light_disc,

@@ -1,4 +1,4 @@
-"""What a batcher says to a GPU: which stream waits for which, and when results count as there. With CuPy's stand-in."""
+"""A batcher on a GPU: which stream waits for which, and when results are ready. With CuPy's stand-in."""
 
 from __future__ import annotations
 

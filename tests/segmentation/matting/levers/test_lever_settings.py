@@ -18,7 +18,7 @@ FRAMES = 26
 
 
 def paint(n):
-    """Somebody who stands still for half of the film, then walks."""
+    """Somebody who stands still for half of the video, then walks."""
     picture = np.full((128, 192, 3), 30, np.uint8)
     x = 40 + 2 * max(n - FRAMES // 2, 0)
     picture[40:88, x : x + 32] = 230

@@ -89,7 +89,7 @@ def test_nothing_is_kept_for_ever():
 
 
 def test_a_memory_does_not_see_what_is_left_out():
-    """The frames that are asked for give what they would give in a film of their own."""
+    """The frames that are asked for give what they would give in a video of their own."""
     steps = [0, 0, 0, 30, 30, 60, 60, 60]
     frames = [frame_of([(0, 20 + x, 40, 32)], index=n) for n, x in enumerate(steps)]
     skipped, _, _ = mattes(frames, threshold=0.01, network=TrailNetwork())
