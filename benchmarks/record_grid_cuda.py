@@ -114,7 +114,7 @@ class Recording:
         return {knob.key: knob.values[n] for knob, n in zip(self.knobs, place, strict=True)}
 
     def whole_outer(self) -> int:
-        """How many outer knobs, from the last, vary in what is whole: with 0 the first slice alone is, or nothing."""
+        """Count the outer knobs, from the last, that vary in the largest complete grid; -1 if there is none."""
         inner = 1
         for knob in INNER[self.device]:
             inner *= len(knob.values)
