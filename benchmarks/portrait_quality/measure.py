@@ -264,6 +264,7 @@ def measured(
     if sheet is not None:
         cv2.imwrite(str(sheet), sheet_of(truth, result)[..., ::-1])
     series = np.array(pairs).transpose(1, 2, 0)  # [driver or result, reading, frame]
+    known = np.array(bent).T[..., seen] if len(bent) == len(truth) else None
     return {
         "film": film.name,
         "portrait": portrait.name if isinstance(portrait, Path) else None,
@@ -271,12 +272,13 @@ def measured(
         "frames": len(truth),
         "face_lost": len(truth) - len(pairs),
         "readings": _readings(series),
-        "as_drawn": _as_drawn(film, series, np.array(bent).T[..., seen]) if len(bent) == len(truth) else None,
+        "as_drawn": None if known is None else _as_drawn(film, series, known),
         "weights_as_drawn": weights and _weights_as_drawn(series, places, seen, weights),
         "brows_by_flow": brows_moved(truth, driver, result, read, mesh),
         "by_dlib": points and read_by_points(points, truth, driver, result, read, mesh),
         "psnr": {f"{which} {of}": psnr(squares) for (which, of), squares in errors.items() if squares},
         "wrong_lips": round(wrong_lips(series[0, 0], series[1, 0]), 3),
+        "wrong_lips_as_drawn": None if known is None else round(wrong_lips(series[0, 0], known[0]), 3),
     }
 
 
@@ -388,6 +390,8 @@ def _section(rows: list[dict[str, Any]]) -> list[str]:
                 result, still = (row["psnr"][f"{which} {of}"] for of in ("result", "still"))
                 lines.setdefault(f"PSNR of the {which}, dB", []).append(f"{result:.1f} ({still:.1f})")
         lines.setdefault("wrong lips", []).append(f"{row['wrong_lips']:.1%}")
+        drawn = row.get("wrong_lips_as_drawn")
+        lines.setdefault("wrong lips, as drawn", []).append("–" if drawn is None else f"{drawn:.1%}")
     cells = [f"| {name} | {' | '.join(values)} |" for name, values in lines.items()]
     return [cells[0], "|-" * (len(rows) + 1) + "|", *cells[1:]]
 
