@@ -473,7 +473,7 @@ def test_fuller_lips_fill_a_gap_from_its_edges_and_keep_their_outline(mesh, basi
 
 
 def test_a_pucker_of_parted_lips_is_drawn_as_it_reads_of_those(mesh, basis):
-    """Of a pucker with lips apart, a reader sees less than with closed ones."""
+    """A reader sees less of a pucker with lips apart than with closed ones."""
     face, field, apart = made_face(mesh), basis.field("mouthPucker"), basis.lips_apart
     closed = face_with_closed_lips(mesh, basis)
 
