@@ -433,6 +433,74 @@ def test_parted_lips_of_a_painting_are_drawn_as_far_apart_as_it_shows_them(mesh,
     assert response.lips(0.0, 0.0, own_gap=0.6, own_width=0.0)[0] == pytest.approx(0, abs=0.05)
 
 
+def test_what_a_reader_sees_too_much_of_a_gap_is_filled_by_the_lips(mesh, basis):
+    """Not in a grin, whose lips are thin, nor by lips that shout in the portrait."""
+    apart = basis.lips_apart / np.float32(gap_cm(basis.lips_apart))
+
+    def reads_more(by_cm):
+        def read(motion):
+            gap = gap_cm(mesh.vertices + motion.vertices)
+            seen = gap + by_cm * np.interp(gap, (0, 0.2), (0, 1))
+            return made_face(mesh, displacement=apart * np.float32(seen - gap_cm(mesh.vertices)))
+
+        return measured(mesh, basis, read)
+
+    response = reads_more(0.3)
+    gap, _, fuller = response.lips(0.9, 0.0, own_gap=0.0, own_width=0.0)
+    assert gap == pytest.approx(0.9)
+    assert fuller == pytest.approx(0.3, abs=0.06)
+    assert response.lips(0.25, 0.0, own_gap=0.0, own_width=0.0)[2] == 0
+    assert response.lips(0.9, 0.4, own_gap=0.0, own_width=0.0)[2] == 0
+    assert response.lips(0.9, 0.0, own_gap=4.1, own_width=0.0)[2] == 0
+    assert reads_more(0.0).lips(0.9, 0.0, own_gap=0.0, own_width=0.0)[2] == pytest.approx(0, abs=0.06)
+    assert reads_more(-0.2).lips(0.9, 0.0, own_gap=0.0, own_width=0.0)[2] == 0
+    assert reads_more(0.9).lips(0.9, 0.0, own_gap=0.0, own_width=0.0)[2] == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("parted", [0.0, 1.5])
+def test_fuller_lips_fill_a_gap_from_its_edges_and_keep_their_outline(mesh, basis, parted):
+    rest = mesh.vertices + basis.lips_apart * np.float32(parted)
+    lips, still = LipFit(basis, rest), np.zeros_like(rest)
+    thin, full = (rest + lips.fit(still, gap=0.9, wider=0.0, fuller_cm=by) for by in (0.0, 0.3))
+    assert gap_cm(full) == pytest.approx(gap_cm(thin) - 0.3, abs=0.02)
+    np.testing.assert_array_equal(full[list(UPPER_LIP_ROWS[0])], thin[list(UPPER_LIP_ROWS[0])])
+    np.testing.assert_array_equal(full[list(LOWER_LIP_ROWS[0])], thin[list(LOWER_LIP_ROWS[0])])
+    for rows, sign in ((UPPER_LIP_ROWS, -1), (LOWER_LIP_ROWS, 1)):
+        moved = [sign * (full - thin)[list(row[2:-2]), 1] for row in rows]
+        assert (np.diff(moved, axis=0) > 0).all()  # each row by more than that beyond it
+    faded = rest + lips.fit(still, gap=0.9, wider=0.0, fuller_cm=0.3, share=0.0)
+    np.testing.assert_allclose(faded, rest, atol=1e-6)
+
+
+def test_a_pucker_of_parted_lips_is_drawn_as_it_reads_of_those(mesh, basis):
+    """A reader sees less of a pucker with lips apart than with closed ones."""
+    face, field, apart = made_face(mesh), basis.field("mouthPucker"), basis.lips_apart
+    closed = face_with_closed_lips(mesh, basis)
+
+    def read(motion):
+        parted = gap_cm(closed + motion.vertices) > 0.5
+        weights = np.zeros(52, np.float32)
+        strength = wider(motion.vertices) / wider(field)
+        weights[BLENDSHAPE_INDEX["mouthPucker"]] = np.clip(strength * (0.7 if parted else 1.0), 0, 1)
+        return replace(face, blendshapes=weights)
+
+    response = measure_response(basis, LipFit(basis, closed), mesh, read, own_smile=smile_of(basis, 0))
+    weights = np.zeros(52, np.float32)
+
+    def drawn(gap, reads):
+        weights[BLENDSHAPE_INDEX["mouthPucker"]] = reads
+        vertices = 0.3 * field + apart * np.float32(gap / gap_cm(apart))
+        vertices = vertices - apart * np.float32(gap_cm(0.3 * field) / gap_cm(apart))
+        motion = FaceMotion(blendshapes=weights, vertices=vertices)
+        moved, _ = response.adjust(vertices, np.zeros(2, np.float32), motion, narrower=0.0)
+        return wider(moved) / wider(field)
+
+    assert drawn(0.0, 0.4) == pytest.approx(0.4, abs=0.03)
+    assert drawn(0.4, 0.4) == pytest.approx((0.4 + 0.4 / 0.7) / 2, abs=0.03)
+    assert drawn(1.5, 0.4) == pytest.approx(0.4 / 0.7, abs=0.03)
+    assert drawn(1.5, 0.65) == pytest.approx(0.9, abs=0.03)  # no more than a quarter is added
+
+
 def test_a_pucker_is_drawn_together_until_it_reads(mesh, basis):
     face, field = made_face(mesh), basis.field("mouthPucker")
 

@@ -246,7 +246,7 @@ class MeshAnimator(Closing):
         )  # fmt: skip
 
     def calibrate(self, find: Callable[[RgbPicture], TrackedFace | None]) -> None:
-        """Measure how the portrait's expressions read, so that they read as the driver's do; 51 or 58 pictures.
+        """Measure how the portrait's expressions read, so that they read as the driver's do; 55 or 62 pictures.
 
         Args:
             find: A tracker for single pictures: the face in a picture, or None.
@@ -321,7 +321,7 @@ class MeshAnimator(Closing):
             )
             motion = replace(motion, eye_closure=closure, gaze=portrait.response.gaze(motion.gaze))
         if motion.vertices is not None:
-            gap, width = max(gap_cm(motion.vertices), 0.0), wider(motion.vertices)
+            gap, width, fuller = max(gap_cm(motion.vertices), 0.0), wider(motion.vertices), 0.0
             lacking = _lacks_smile(portrait.rig.face, motion)
             lacks = min(lacking, portrait.lips.most_unsmiled)
             own, alike = max(wider(portrait.own_smile), 0.0), _smiles_alike(portrait.rig.face, motion)
@@ -332,7 +332,7 @@ class MeshAnimator(Closing):
             if portrait.response is not None:
                 own_gap = gap_cm(portrait.rig.reading.vertices)
                 own_width = lacks * own
-                gap, width = portrait.response.lips(gap, width, own_gap=own_gap, own_width=own_width)
+                gap, width, fuller = portrait.response.lips(gap, width, own_gap=own_gap, own_width=own_width)
             corners = corners_cm(motion.vertices) * np.float32(_as_wide_open(gap, motion.vertices))
             displacement = portrait.lips.fit(
                 displacement,
@@ -342,6 +342,7 @@ class MeshAnimator(Closing):
                 unsmiled=max(together, lacks),
                 still_smiles=max(lacks - gone, 0.0),
                 smiles=(1 - together) * alike,
+                fuller_cm=fuller,
                 share=motion.presence,
             )
         elif (speaks := _speaks(change) * shown_apart(portrait.rig.reading.vertices)) > 0:

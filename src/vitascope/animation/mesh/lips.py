@@ -27,6 +27,8 @@ _TO_INNER = tuple(
     for upper, lower in zip(UPPER_LIP_ROWS[1:], LOWER_LIP_ROWS[1:], strict=True)
 )
 """Rows of points of the upper and the lower lip, from near the outer edge to the inner one."""
+_TOWARDS_INNER = np.linspace(0, 1, len(_TO_INNER) + 1, dtype=np.float32)[1:]
+"""Shares with which these rows follow the inner edge."""
 _MIDDLE = slice(3, 6)
 _MOST_CM, _MOST_BY_JAW_CM = 1.2, 3.2
 """Maximum distance by which lips alone are brought together or apart; and the additional distance by which the jaw
@@ -205,6 +207,7 @@ class LipFit:
         unsmiled: float = 0.0,
         still_smiles: float = 0.0,
         smiles: float = 0.0,
+        fuller_cm: float = 0.0,
         share: float = 1.0,
     ) -> FloatArray:
         """Adapt a displacement so that lips get a given gap and width.
@@ -219,6 +222,8 @@ class LipFit:
                 it is lost because lips are drawn together, or because the driver's face at rest shows no smile.
             still_smiles: 0..1: the share of that smile that the displacement still leaves.
             smiles: 0..1: the share of the portrait's own smile that the driver shows, too; keeps bared teeth bare.
+            fuller_cm: Height, in centimetres, that both lips together gain towards each other at the cost of the gap;
+                their outer edges stay.
             share: 0..1: share of the difference to make up.
         """
         at_rest = max(self._rest_width - unsmiled * self._smile_cm, 1.0)
@@ -234,17 +239,29 @@ class LipFit:
         if corners is not None:
             fitted[:, 1] -= self._corners @ self._held_up(fitted, corners, share)
         if lack >= 0:
-            return fitted
+            return self._fuller(fitted, fuller_cm * share)
         # Lips meet along their whole length, or part most in the middle; the displacement field leaves slits beside it.
         now = self._rest + fitted
         gaps = now[_UPPER, 1] - now[_LOWER, 1]
         middle = max(float(gaps[_MIDDLE].mean()), 0.0)
         over = np.maximum(gaps - middle, 0) * share
-        for row, part in zip(_TO_INNER, np.linspace(0, 1, len(_TO_INNER) + 1)[1:], strict=True):
-            upper, lower = row
+        for (upper, lower), part in zip(_TO_INNER, _TOWARDS_INNER, strict=True):
             fitted[upper, 1] -= _UPPER_SHARE * part * over
             fitted[lower, 1] += (1 - _UPPER_SHARE) * part * over
-        return fitted
+        return self._fuller(fitted, fuller_cm * share)
+
+    def _fuller(self, displacement: FloatArray, by_cm: float) -> FloatArray:
+        """Bring the inner edges of parted lips nearer by a length in the middle, and the lips' skin with them."""
+        if by_cm <= 0:
+            return displacement
+        now = self._rest + displacement
+        gaps = np.maximum(now[_UPPER, 1] - now[_LOWER, 1], 0)
+        middle = max(float(gaps[_MIDDLE].mean()), 1e-3)
+        half = gaps * np.float32(min(by_cm / middle, 1.0) / 2)
+        for (upper, lower), part in zip(_TO_INNER, _TOWARDS_INNER, strict=True):
+            displacement[upper, 1] -= part * half
+            displacement[lower, 1] += part * half
+        return displacement
 
     def levelled(self, displacement: FloatArray, *, level: float, unsmiled: float) -> FloatArray:
         """Raise corners that a lost smile leaves hanging beside lips drawn together, in a float32 [468, 3].

@@ -21,7 +21,7 @@ from vitascope.animation.canonical_mesh import EYES, LEFT_BROW, RIGHT_BROW, Cano
 from vitascope.animation.expression import CHIN_POINTS, ExpressionBasis
 from vitascope.animation.face import BLENDSHAPE_INDEX, FaceMotion, FloatArray, RgbPicture, TrackedFace
 from vitascope.animation.face_reading import FaceReading, mouth_width_seen, read_face
-from vitascope.animation.mesh.lips import LipFit, gap_cm, unsmiled, wider
+from vitascope.animation.mesh.lips import CANONICAL_WIDTH_CM, LipFit, gap_cm, unsmiled, wider
 from vitascope.animation.tracking import FaceTracker
 
 ExpressionReader = Callable[[FaceMotion], TrackedFace | None]
@@ -37,6 +37,8 @@ _EYES = ("eyeBlinkRight", "eyeBlinkLeft")
 """In the order of ``FaceMotion.eye_closure``."""
 _BROWS = ("browInnerUp", "browDown")
 _PUCKER = "mouthPucker"
+_PUCKER_APART = f"{_PUCKER} with lips apart"
+"""Name of the curve of a pucker with lips that are ``_SPOKEN_CM`` apart."""
 _GAP, _WIDER, _WIDER_APART, _GAZE = (
     "lip gap",
     "mouth wider",
@@ -47,8 +49,8 @@ _GAP, _WIDER, _WIDER_APART, _GAZE = (
 ``LipFit.unit_cm``, and the motion of the irises in widths of the eye. Nearly all of a grin's widening is read, but 0.6
 of that of a smile with closed lips."""
 CHANNELS = frozenset((
-    *_SKIN, *(f"{smile}{_LIPS_MET}" for smile in _SKIN[1:]), _JAW_IN_SMILE, _PUCKER, *_EYES, *_BROWS,
-    _GAP, _WIDER, _WIDER_APART, *_GAZE,
+    *_SKIN, *(f"{smile}{_LIPS_MET}" for smile in _SKIN[1:]), _JAW_IN_SMILE, _PUCKER, _PUCKER_APART, *_EYES,
+    *_BROWS, _GAP, _WIDER, _WIDER_APART, *_GAZE,
 ))  # fmt: skip
 """Names of all curves."""
 WIDTH_CHANNELS = frozenset((_WIDER, _WIDER_APART))
@@ -66,6 +68,18 @@ _LEAST_READ_DOWN = 0.45
 _MOST_MORE_GAP, _MOST_MORE_CM, _PARTED_CM = 0.5, 0.7, 0.3
 """Maximum by which lips are drawn farther apart than the driver's, as a share and as a length, lest a word become a
 shout; and the driver's gap from which on they are not drawn nearer."""
+_MOST_FULLER, _MOST_FULLER_CM, _FULLER_CM = 0.5, 0.4, (0.3, 0.5)
+"""A tracker marks a parted mouth as more open than it is drawn, by 0.1 to 0.4 cm at gaps of 0.4 to 1.6 in six of seven
+portraits, and its lips as thinner; that a speaker's real lips are fuller is seen in their own film, whose mouth differs
+less from the drawn one by 0.3 and 1.1 dB if what is read too much is given to the lips. At most this share of the gap,
+and this length; and the driver's gaps from which on, and from which fully."""
+_STRETCHED, _SHOUTS_CM = (0.2, 0.35), (2.2, 4.0)
+"""Lips that are stretched are thin: widenings by a driver's grin (0.37 to 0.4; in talk at most 0.2), and gaps of the
+portrait's own lips, from which on lips are less full, and at which they are not fuller at all."""
+_SPOKEN_CM, _MOST_APART = 0.8, 0.25
+"""Gap at which a pucker reads as lips that are apart do: of one that is read as 0.8 with closed lips, 0.07 to 0.4 is
+left. And the maximum strength that is added for that: with all that is asked for, three mouths of six would have
+narrowed by 1.4 to 1.8 times as much as the driver's."""
 _BROW_POINTS = list(RIGHT_BROW + LEFT_BROW)
 _SKIN_STRENGTHS = np.array([0.0, 0.15, 0.3, 0.5, 0.75, 1.0, 1.3])
 _CLOSURES = np.array([0.0, 0.25, 0.5, 0.7, 0.85, 1.0])
@@ -155,8 +169,10 @@ class Response:
         eyes = [self._more(name, float(now), motion) for name, now in zip(_EYES, closure, strict=True)]
         return np.asarray(displacement, np.float32), np.minimum(closure + np.array(eyes, np.float32), 1.0)
 
-    def lips(self, gap: float, width: float, *, own_gap: float, own_width: float) -> tuple[float, float]:
-        """Find the gap (centimetres) and width to draw that read as the driver's.
+    def lips(
+        self, gap: float, width: float, *, own_gap: float, own_width: float
+    ) -> tuple[float, float, float]:
+        """Find the gap (centimetres) and width to draw that read as the driver's, and how much of the gap lips fill.
 
         Args:
             gap: The driver's.
@@ -165,20 +181,26 @@ class Response:
             own_width: Widening of the portrait's mouth by a smile at rest that the driver lacks, in the unit of
                 ``lips.wider``. Up to this, readings equal what is drawn.
         """
-        asked = gap
+        asked, fuller = max(gap, 0.0), 0.0
         if (curve := self.curves.get(_GAP)) is not None:
             # Beyond the drawn range it continues in proportion.
             beyond = max(gap / float(curve.readings[-1]), 1.0)
             least = gap if gap > _PARTED_CM else 0.0
             most = max(gap + min(_MOST_MORE_GAP * gap, _MOST_MORE_CM), own_gap)
-            gap = min(max(curve.strength_for(gap) * beyond, least), most)
+            reads = curve.strength_for(gap) * beyond
+            gap = min(max(reads, least), most)
+            fuller = min(gap - reads, _MOST_FULLER * gap, _MOST_FULLER_CM) * float(
+                np.interp(asked, _FULLER_CM, (0, 1))
+                * np.interp(width, _STRETCHED, (1, 0))
+                * np.interp(own_gap, _SHOUTS_CM, (1, 0))
+            )
         if (curve := self.curves.get(_WIDER)) is not None:
             apart = self.curves.get(_WIDER_APART, curve)
-            share = min(max(asked, 0.0) / _APART_CM, 1.0)
+            share = min(asked / _APART_CM, 1.0)
             own_width = min(max(width, 0.0), own_width)
             more = width - own_width
             width = own_width + (1 - share) * curve.strength_for(more) + share * apart.strength_for(more)
-        return gap, width
+        return gap, width, max(fuller, 0.0)
 
     def gaze(self, gaze: FloatArray) -> FloatArray:
         """Find the gaze [2, 2] to draw that reads as the driver's."""
@@ -207,6 +229,10 @@ class Response:
             gap = max(gap_cm(motion.vertices), 0.0)
             together = met.strength_for(float(met.readings[0]) + change * (1 - float(met.readings[0])))
             wanted += (together - wanted) * max(1 - gap / _PARTED_CM, 0.0)
+        if name == _PUCKER and motion.vertices is not None and (apart := self.curves.get(_PUCKER_APART)):
+            parted = min(max(gap_cm(motion.vertices), 0.0) / _SPOKEN_CM, 1.0)
+            opened = apart.strength_for(float(apart.readings[0]) + change * (1 - float(apart.readings[0])))
+            wanted += min(max(opened - wanted, 0.0), _MOST_APART) * parted
         wanted = min(wanted, _MOST_ALTOGETHER.get(name, wanted))
         return weight * min(share * max(wanted - max(now, 0.0), 0.0), _MOST_MORE[name])
 
@@ -233,7 +259,7 @@ def measure_response(
     *,
     own_smile: FloatArray,
 ) -> Response:
-    """Draw and read a portrait 51 times, or 58 times if it shows its lips apart.
+    """Draw and read a portrait 55 times, or 62 times if it shows its lips apart.
 
     Args:
         basis: Displacements of expressions.
@@ -269,6 +295,16 @@ def measure_response(
     ]
     puckered = [read(FaceMotion(vertices=one)) for one in narrowed]
     curves |= _curves((_PUCKER,), _PUCKERS, puckered)
+    rounded = [
+        lips.fit(
+            one,
+            gap=_SPOKEN_CM,
+            wider=wider(pucker) * x * CANONICAL_WIDTH_CM / lips.unit_cm,
+            unsmiled=unsmiled(pucker * np.float32(x)),
+        )
+        for x, one in zip(_PUCKERS, narrowed, strict=True)
+    ]
+    curves |= _curves((_PUCKER_APART,), _PUCKERS, [read(FaceMotion(vertices=one)) for one in rounded])
     closing = [read(FaceMotion(vertices=still, eye_closure=np.array([x, x], np.float32))) for x in _CLOSURES]
     curves |= _curves(_EYES, _CLOSURES, closing)
     for name in _BROWS:
