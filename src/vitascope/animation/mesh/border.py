@@ -125,8 +125,11 @@ def _continued_above(picture: FloatArray, count: int, face_height: float) -> Flo
     to_and_fro = (strip - abs(away % (2 * strip) - strip)).clip(0, len(fine) - 1)
     fades = np.exp(-away / (_FADES * face_height))[:, None, None]
     made = fine[to_and_fro].clip(-usual, usual) * fades
-    for row in range(count):
-        made[row] += cv2.GaussianBlur(
-            coarse[:1], (0, 0), 0.1 + _EVENER * row, borderType=cv2.BORDER_REPLICATE
-        )[0]
+    even = coarse[:1]
+    made[0] += even[0]
+    for row in range(1, count):
+        # Deviations add up by their squares: from row to row, what is lacking.
+        lacking = _EVENER * math.sqrt(2 * row - 1)
+        even = cv2.GaussianBlur(even, (0, 0), lacking, borderType=cv2.BORDER_REPLICATE)
+        made[row] += even[0]
     return np.concatenate((made[::-1], picture)).astype(np.float32)
