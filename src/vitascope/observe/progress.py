@@ -64,7 +64,9 @@ class JobProgress:
         self._console = console
         self._visible = visible
         self._watched: tuple[Measured, TaskID] | None = None
-        self._job = _Job("", None, 0.0)
+        self._job = _Job("", None)
+        self._told_at = 0.0
+        """When a line was last printed or told, by ``time.monotonic``."""
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="vitascope-progress", daemon=True)
 
@@ -101,7 +103,9 @@ class JobProgress:
             counts: Returns more values for ``tell``, by name.
         """
         self.clear()
-        self._job = _Job(name, frame_count, monotonic(), pace, counts)
+        # Set first, so that the watch thread prints nothing about the new job with the old one's frames.
+        self._told_at = monotonic()
+        self._job = _Job(name, frame_count, pace, counts)
         self.go_on(pipeline)
 
     def go_on(self, pipeline: Measured) -> None:
@@ -148,9 +152,9 @@ class JobProgress:
 
     def _print_now_and_then(self, pipeline: Measured) -> None:
         job = self._job
-        if monotonic() - job.told_at < _SECONDS_BETWEEN_LINES:
+        if monotonic() - self._told_at < _SECONDS_BETWEEN_LINES:
             return
-        self._job = job._replace(told_at=monotonic())
+        self._told_at = monotonic()
         report = pipeline.snapshot()
         pace = report.items_per_second
         line = f"{job.name}: {report.items}"
@@ -163,9 +167,9 @@ class JobProgress:
 
     def _tell_now_and_then(self, pipeline: Measured, tell: Callable[[dict[str, Any]], object]) -> None:
         job = self._job
-        if monotonic() - job.told_at < _SECONDS_BETWEEN_TOLD:
+        if monotonic() - self._told_at < _SECONDS_BETWEEN_TOLD:
             return
-        self._job = job._replace(told_at=monotonic())
+        self._told_at = monotonic()
         report = pipeline.snapshot()
         tell(
             {
@@ -184,7 +188,6 @@ class _Job(NamedTuple):
 
     name: str
     frame_count: int | None
-    told_at: float
     pace: Callable[[], str] | None = None
     counts: Callable[[], dict[str, int]] | None = None
 
