@@ -163,6 +163,9 @@ _ALPHA_OF_MUXER: dict[str, tuple[CodecName, ...]] = {
     "webm": ("vp9",),
     "image2": ("png",),
 }
+_SIZE_OF_ONE_SLICE = (352, 288)
+"""Largest width and height that FFmpeg's FFV1 encoder keeps in one slice; in larger pictures of a few rows or columns,
+subsampled chroma has too few samples for several."""
 _ALPHA_ADVICE = "use .mov (ProRes 4444), .webm (VP9), .mkv (FFV1), or a folder of .png"
 _SUFFIX_ADVICE = ".mp4, .mov, .mkv, .webm, or a folder (or a name such as frame_%06d.png) for PNG pictures"
 
@@ -233,12 +236,16 @@ class Encoding:
             takes, instead = "4x4 to 16384x8704", "h265, vp9 or ffv1"
         elif self.encoder == "libx264" and longer > 16384:
             takes, instead = "1x1 to 16384x16384", "h265, vp9 or ffv1"
+        elif self.encoder == "ffv1" and width < 2 and height > _SIZE_OF_ONE_SLICE[1]:
+            takes, instead = "2x1 on where they are higher than 288", "h264 or vp9"
         if takes is not None:
             raise OutputError(
                 f"{self.codec} takes pictures from {takes}; this one has {width}x{height}: use {instead}"
             )
         if self.encoder == "ffv1" and shorter < 16:  # its usual slices would be too small
-            return replace(self, options={**self.options, "slices": "1"})
+            if width <= _SIZE_OF_ONE_SLICE[0] and height <= _SIZE_OF_ONE_SLICE[1]:
+                return replace(self, options={**self.options, "slices": "1"})
+            return replace(self, pixel_format=self.pixel_format.replace("420", "444").replace("422", "444"))
         fit = self
         if self.encoder == "libx265" and width < 64 and self.bit_depth > 8:
             # At widths of 33 to 48, x265 4.2's AVX2 code for it writes beyond an array, and the process may crash.
