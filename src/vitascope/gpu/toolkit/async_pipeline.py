@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
 from numbers import Integral, Real
@@ -17,7 +18,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock
 from time import perf_counter, thread_time
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import cv2
 import numpy as np
@@ -87,6 +88,10 @@ class Job:
         return nbytes_of(self.frame) + nbytes_of(self.prepared) + nbytes_of(self.data)
 
 
+HostCall: TypeAlias = "Future[tuple[Any, float]]"
+"""The output of a call on a CPU, and its duration in seconds."""
+
+
 @dataclass(slots=True, eq=False)
 class Call:
     """A launched call of the network and its frames."""
@@ -97,7 +102,7 @@ class Call:
     rows: int = 0
     """Rows of the batch; those beyond the frames are padding."""
     on_host: HostCall | None = None
-    """The call on a CPU."""
+    """The call on a CPU, until its output is there."""
     started: Any = None
     """``cupy.cuda.Event`` with a timer before the network; None on a CPU."""
     ended: Any = None
@@ -119,52 +124,6 @@ def names_of(jobs: Sequence[Job]) -> str:
     return f"frame {names}" if len(jobs) == 1 else f"frames {names}"
 
 
-class HostCall:
-    """A call launched on a CPU."""
-
-    __slots__ = ("_error", "_going", "_output", "_work", "seconds")
-
-    def __init__(self, work: Callable[[], Any]) -> None:
-        self.seconds = 0.0
-        """Duration of the finished call."""
-        self._work: Callable[[], Any] | None = work
-        self._output: Any = None
-        self._error: BaseException | None = None
-        self._going = threading.Lock()
-        self._going.acquire()
-
-    def wait(self) -> Any:
-        """Wait for the call to finish and take its result; once only, because the result is not kept.
-
-        Raises:
-            BaseException: Whatever this call raised, or an earlier one on the stream.
-        """
-        with self._going:
-            output, error, self._output, self._error = self._output, self._error, None, None
-        if error is not None:
-            raise error
-        return output
-
-    def run(self) -> BaseException | None:
-        """Compute the call and return its exception, if any."""
-        assert self._work is not None  # it only runs once
-        begun = perf_counter()
-        try:
-            self._output = self._work()
-        except BaseException as error:  # raised where the result is awaited
-            self._error = error
-        self._work = None  # release the inputs
-        self.seconds = perf_counter() - begun
-        failure = self._error
-        self._going.release()
-        return failure
-
-    def fail(self, error: BaseException) -> None:
-        """End the call without computing it."""
-        self._work, self._error = None, error
-        self._going.release()
-
-
 class HostStream:
     """Computes calls in launch order, without pauses between them.
 
@@ -173,7 +132,7 @@ class HostStream:
     """
 
     def __init__(self) -> None:
-        self._calls: SimpleQueue[HostCall | None] = SimpleQueue()
+        self._calls: SimpleQueue[tuple[HostCall, Callable[[], Any]] | None] = SimpleQueue()
         self._ended: BaseException | None = None
         self._cpu_seconds = 0.0
         self._thread = threading.Thread(target=self._run, name="vitascope-network", daemon=True)
@@ -189,11 +148,11 @@ class HostStream:
 
     def launch(self, work: Callable[[], Any]) -> HostCall:
         """Launch a computation behind all earlier ones; call it from one thread only."""
-        call = HostCall(work)
+        call: HostCall = Future()
         if self._ended is None:
-            self._calls.put(call)
+            self._calls.put((call, work))
         else:
-            call.fail(self._ended)
+            call.set_exception(self._ended)
         return call
 
     def owns_current_thread(self) -> bool:
@@ -208,13 +167,23 @@ class HostStream:
         self._thread.join()
 
     def _run(self) -> None:
-        while (call := self._calls.get()) is not None:
+        while (launched := self._calls.get()) is not None:
+            call, work = launched
             if self._ended is not None:
-                call.fail(self._ended)
-            elif (error := call.run()) is not None:
-                self._ended = error
+                call.set_exception(self._ended)
+            else:
+                begun = perf_counter()
+                try:
+                    call.set_result((work(), perf_counter() - begun))
+                except BaseException as error:  # raised where the result is awaited
+                    self._ended = error
+                    call.set_exception(error)
             self._cpu_seconds = thread_time()
-            del call  # otherwise its output would live on while this waits for the next call
+            del (
+                launched,
+                call,
+                work,
+            )  # otherwise input and output would live on while this waits for the next call
 
 
 def settle_on_host(jobs: Sequence[Job], *, as_mask: bool) -> None:
@@ -475,8 +444,7 @@ class StageWork:
     def infer(self, call: Call) -> Iterable[Sequence[Job]]:
         """Wait for a call's output; pass its frames on together if that saves work."""
         if call.on_host is not None:
-            call.output = call.on_host.wait()
-            seconds = call.on_host.seconds
+            (call.output, seconds), call.on_host = call.on_host.result(), None
         else:
             try:
                 call.ended.synchronize()
