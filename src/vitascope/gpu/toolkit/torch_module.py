@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import torch
@@ -15,6 +14,7 @@ from vitascope.errors import DeviceMemoryError, EngineError
 from vitascope.gpu.engines.engine import TensorSpec
 from vitascope.gpu.engines.torch_engine import TorchEngine
 from vitascope.gpu.interchange import to_kind
+from vitascope.gpu.toolkit.batching.batch_arrays import map_leaves
 
 # Batch sizes 1 to 4096 by powers of two, and one other; for pictures of one size.
 _MOST_GRAPHS = 14
@@ -83,7 +83,8 @@ class ModuleNetwork:
         self._forms.move_to_end(shape)
         while len(self._forms) > _MOST_SHAPES:  # evicted in the same order as the graphs, but much later
             self._forms.popitem(last=False)
-        return _arranged(self._forms[shape], iter(tensors))
+        left = iter(tensors)
+        return map_leaves(self._forms[shape], lambda leaf: next(left) if leaf is _PLACE else leaf)
 
     def close(self) -> None:
         """Free the graphs and their memory; the module belongs to the user."""
@@ -133,7 +134,7 @@ class _FlatOutput(nn.Module):
         super().__init__()
         self._module = module
         self.form: Any = None
-        """Structure of the last output, without its tensors: see ``_arranged``."""
+        """The last output, with ``_PLACE`` for each tensor."""
 
     def forward(self, pictures: Tensor) -> tuple[Tensor, ...]:
         """Compute the tensors of the module's output; bfloat16 becomes float32."""
@@ -142,11 +143,8 @@ class _FlatOutput(nn.Module):
         return tuple(tensors)
 
 
-class _Place:
-    """Placeholder for a tensor."""
-
-
-_PLACE = _Place()
+_PLACE: Final = object()
+"""Placeholder for a tensor."""
 
 
 def _taken_apart(output: Any, tensors: list[Tensor]) -> Any:
@@ -161,16 +159,3 @@ def _taken_apart(output: Any, tensors: list[Tensor]) -> Any:
         make = getattr(type(output), "_make", tuple)  # keeps named tuples
         return make(parts)
     return output
-
-
-def _arranged(form: Any, tensors: Iterator[Tensor]) -> Any:
-    """Rebuild an output from its structure."""
-    if form is _PLACE:
-        return next(tensors)
-    if isinstance(form, dict):
-        return {name: _arranged(value, tensors) for name, value in form.items()}
-    if isinstance(form, tuple):
-        parts = [_arranged(value, tensors) for value in form]
-        make = getattr(type(form), "_make", tuple)
-        return make(parts)
-    return form

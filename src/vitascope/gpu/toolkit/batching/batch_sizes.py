@@ -245,7 +245,6 @@ class AdaptiveBatchSizer:
                 # Drop the traceback, whose frames hold the arrays of the failed call (PyTorch's FAQ: "My out of
                 # memory exception handler can't allocate memory"), and handle the error outside, where `error` is
                 # gone.
-                # memory exception handler can't allocate memory"); and handled below, where `error` is gone.
                 shortage = error.with_traceback(None)
             if shortage is not None:
                 self.shrink(shortage, rows)
