@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from vitascope.cli.options import Assignments, ConfigFiles, metrics_address, serving_metrics
-from vitascope.config import vitascope_home
+from vitascope.config import SettingsSource, vitascope_home
 from vitascope.errors import VitascopeError
 from vitascope.observe.keys import holding_interrupts
 from vitascope.observe.terminal import Page
@@ -89,9 +89,7 @@ def interactive(
         console = CommandConsole(
             jobs,
             page=page,
-            profile=profile,
-            files=config,
-            assignments=set_,
+            source=SettingsSource(profile=profile, files=config, assignments=set_),
             hardware=findings,
             sampler=sampler,
             live=live,

@@ -9,6 +9,7 @@ from clips import write_clip
 from vitascope.cli.prompt.console import CommandConsole
 from vitascope.cli.prompt.job_line import JobLine
 from vitascope.cli.prompt.live import LiveRun
+from vitascope.config import SettingsSource
 from vitascope.errors import ConfigError
 from vitascope.gpu.profiling.utilisation import GpuFigures, UtilisationSample
 from vitascope.models.store.store import ModelStore
@@ -56,8 +57,7 @@ def typed(tmp_path, monkeypatch):
         console = CommandConsole(
             jobs,
             page=Console(file=page, width=200, highlight=False, markup=False),
-            profile="fast",
-            assignments=["gpu.device=cpu"],
+            source=SettingsSource(profile="fast", assignments=("gpu.device=cpu",)),
             hardware=lambda: {"processor": "[bold]quick", "GPU": "none"},
             sampler=OneLook(),
             live=LiveRun(ModelStore(tmp_path), on_message=print, on_report=print, on_end=lambda _: None),

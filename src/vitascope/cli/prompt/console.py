@@ -6,8 +6,9 @@ import argparse
 import difflib
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rich.console import Console
 from rich.live import Live
@@ -20,7 +21,7 @@ from vitascope.cli.options import files_of_sinks, may_replace
 from vitascope.cli.printing import facts, listing
 from vitascope.cli.prompt.job_line import Job, JobLine, job_row, stats_table
 from vitascope.cli.prompt.live import LiveRun
-from vitascope.config import LoadedSettings, load_settings
+from vitascope.config import SettingsSource
 from vitascope.errors import UsageError, VitascopeError, one_line
 from vitascope.gpu.profiling.utilisation import UtilisationSampler
 from vitascope.observe.report_values import frames_in_words
@@ -103,9 +104,7 @@ class CommandConsole:
     Args:
         jobs: The line of jobs.
         page: Where answers are printed.
-        profile: Profile of the initial settings.
-        files: Settings files.
-        assignments: ``key=value``.
+        source: Source of the initial settings.
         hardware: Describes what the machine can do.
         sampler: Measures CPU and GPU; started. None leaves them out of ``stats``.
         live: Runs live animations.
@@ -119,21 +118,17 @@ class CommandConsole:
         jobs: JobLine,
         *,
         page: Console,
-        profile: str | None = None,
-        files: Sequence[Path] = (),
-        assignments: Sequence[str] = (),
+        source: SettingsSource | None = None,
         hardware: Callable[[], Mapping[str, str]],
         sampler: UtilisationSampler | None = None,
         live: LiveRun,
     ) -> None:
         self._jobs = jobs
         self._page = page
-        self._profile = profile
-        self._files = list(files)
-        self._assignments = list(assignments)
+        self._source = source or SettingsSource()
         self._hardware = hardware
         self._sampler = sampler
-        self._loaded = self._load(self._profile, self._assignments)
+        self._loaded = self._source.load()
         self._live = live
         self._alone: dict[str, Callable[[], None]] = {
             "jobs": self._list,
@@ -207,7 +202,7 @@ class CommandConsole:
             given.out,
             self._loaded.settings,
             recursive=given.recursive,
-            settings_files=self._files,
+            settings_files=self._source.files,
         )
         claimed = {
             path.absolute() for job in self._jobs.jobs if not job.has_ended for _, path in job.planned.outputs
@@ -286,18 +281,21 @@ class CommandConsole:
         if not key or not value:
             raise UsageError("set takes a key and a value, such as: set model.batch_size 4")
         if key == "profile":
-            self._adopt(value, self._assignments)
+            self._adopt(profile=value)
         else:
-            self._adopt(self._profile, [*self._without(key), f"{key}={value}"])
+            self._adopt(assignments=(*self._without(key), f"{key}={value}"))
         self._page.print(Text(f"{key} = {self._value(key)}"))
 
     def _unset(self, words: list[str]) -> None:
         if len(words) != 1:
             raise UsageError("unset takes one key, such as: unset model.batch_size")
         (key,) = words
-        if key != "profile" and self._without(key) == self._assignments:
+        if key == "profile":
+            self._adopt(profile=None)
+        elif (left := self._without(key)) != self._source.assignments:
+            self._adopt(assignments=left)
+        else:
             raise UsageError(f"{key} was not set here")
-        self._adopt(None if key == "profile" else self._profile, self._without(key))
         self._page.print(Text(f"{key} = {self._value(key)}"))
 
     def _help(self) -> None:
@@ -361,16 +359,14 @@ class CommandConsole:
             hint = f" (did you mean {near[0]!r}?)"
         return UsageError(f"there is no command {name!r}{hint}; help lists them")
 
-    def _adopt(self, profile: str | None, assignments: Sequence[str]) -> None:
-        """Adopt other settings, if they are valid."""
-        self._loaded = self._load(profile, assignments)
-        self._profile, self._assignments = profile, list(assignments)
+    def _adopt(self, **changes: Any) -> None:
+        """Adopt another source of settings, if they are valid."""
+        source = replace(self._source, **changes)
+        self._loaded, self._source = source.load(), source
 
-    def _load(self, profile: str | None, assignments: Sequence[str]) -> LoadedSettings:
-        return load_settings(profile=profile, files=self._files, assignments=assignments)
-
-    def _without(self, key: str) -> list[str]:
-        return [text for text in self._assignments if text.partition("=")[0].strip() != key]
+    def _without(self, key: str) -> tuple[str, ...]:
+        """The assignments to other settings."""
+        return tuple(text for text in self._source.assignments if text.partition("=")[0].strip() != key)
 
     def _value(self, key: str) -> str:
         if key == "profile":
