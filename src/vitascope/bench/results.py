@@ -442,7 +442,7 @@ class ResultsFile:
     def __init__(self, path: Path, results: BenchResults) -> None:
         self.path = path
         self.results = results
-        self._write()
+        self._keep()
 
     def add(self, cell: Cell) -> None:
         """Add one more cell.
@@ -450,8 +450,7 @@ class ResultsFile:
         Raises:
             OutputError: The file cannot be written.
         """
-        self.results = replace(self.results, cells=(*self.results.cells, cell))
-        self._write()
+        self._keep(cells=(*self.results.cells, cell))
 
     def replace(self, cell: Cell) -> None:
         """Replace the cell with the same key.
@@ -459,9 +458,7 @@ class ResultsFile:
         Raises:
             OutputError: The file cannot be written.
         """
-        cells = tuple(cell if one.key == cell.key else one for one in self.results.cells)
-        self.results = replace(self.results, cells=cells)
-        self._write()
+        self._keep(cells=tuple(cell if one.key == cell.key else one for one in self.results.cells))
 
     def finish(self) -> BenchResults:
         """Mark the results as finished.
@@ -469,11 +466,11 @@ class ResultsFile:
         Raises:
             OutputError: The file cannot be written.
         """
-        self.results = replace(self.results, finished=True)
-        self._write()
+        self._keep(finished=True)
         return self.results
 
-    def _write(self) -> None:
+    def _keep(self, **changes: Any) -> None:
+        self.results = replace(self.results, **changes)
         write_file(
             self.path, (json.dumps(document_of(self.results), indent=1, allow_nan=False) + "\n").encode()
         )

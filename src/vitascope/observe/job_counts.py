@@ -114,6 +114,12 @@ class Readings:
         self._add((name, labels), np.array([latency.mean_seconds * octaves.sum(), *buckets]))
         self.latencies[name, labels] = latency
 
+    def add(self, found: Readings) -> None:
+        """Add counters and histograms of other readings; percentiles become theirs."""
+        for series, values in found.counts.items():
+            self._add(series, values)
+        self.latencies |= found.latencies
+
     def gauge(self, name: str, value: float | None, *labels: str) -> None:
         """Set a gauge; None (unknown) leaves it out."""
         if value is not None:
@@ -388,7 +394,7 @@ class JobCounts(Closing):
                 run = self._followed.get(kind)
                 if run is not None:
                     run.update()
-                    _add(together, run.found)
+                    together.add(run.found)
                     together.gauges |= run.found.gauges
             together.gauge("vitascope_build_info", 1, __version__)
             together.gauge("vitascope_job_running", bool(self._followed))
@@ -411,15 +417,7 @@ class JobCounts(Closing):
         run = self._followed.pop(kind, None)
         if run is not None:
             run.update()
-            _add(self._past, run.found)
-
-
-def _add(sum_of: Readings, found: Readings) -> None:
-    """Add counters and histograms; percentiles become those of ``found``."""
-    for series, values in found.counts.items():
-        before = sum_of.counts.get(series)
-        sum_of.counts[series] = values if before is None else before + values
-    sum_of.latencies |= found.latencies
+            self._past.add(run.found)
 
 
 def _weight(values: npt.NDArray[np.float64]) -> float:

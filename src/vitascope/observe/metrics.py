@@ -17,7 +17,7 @@ from vitascope.errors import MissingDependencyError, OutputError, UsageError
 from vitascope.gpu.profiling.utilisation import NvmlGpu
 from vitascope.http_server import GuardedHandler, GuardedServer
 from vitascope.media.live_loop import LiveLoop
-from vitascope.observe.job_counts import BUCKET_BOUNDS_SECONDS, FAMILIES, Family, JobCounts, Readings
+from vitascope.observe.job_counts import BUCKET_BOUNDS_SECONDS, FAMILIES, Family, JobCounts, Readings, Series
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric
@@ -43,13 +43,19 @@ class Metrics(JobCounts):
         super().__init__(gpus=gpus)
         self.registry: CollectorRegistry = CollectorRegistry(auto_describe=False)
         """Contains only these metrics."""
-        self.registry.register(_Collector(self))
+        self.registry.register(self)
 
     def text(self) -> str:
         """The current readings in Prometheus's text format."""
         from prometheus_client import generate_latest
 
         return generate_latest(self.registry).decode("utf-8")
+
+    def collect(self) -> Iterator[Metric]:
+        """Collect all metric families, including those without samples; the registry calls it."""
+        found = self.look()
+        for family in FAMILIES:
+            yield _filled(family, found)
 
 
 def live_metrics(run: LiveLoop[Any], *, gpus: Mapping[int, NvmlGpu] | None = None) -> Metrics:
@@ -67,41 +73,27 @@ def live_metrics(run: LiveLoop[Any], *, gpus: Mapping[int, NvmlGpu] | None = Non
     return metrics
 
 
-class _Collector:
-    """The collector that ``prometheus-client`` asks for samples."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-
-    def collect(self) -> Iterator[Metric]:
-        """Collect all metric families, including those without samples."""
-        found = self._metrics.look()
-        for family in FAMILIES:
-            yield _filled(family, found)
-
-
 def _filled(family: Family, found: Readings) -> Any:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-    made: Any
-    if family.kind == "gauge":
-        made = GaugeMetricFamily(family.name, family.help, labels=family.labels)
-        for (name, labels), value in found.gauges.items():
-            if name == family.name:
-                made.add_metric(labels, value)
-        return made
-    is_histogram = family.kind == "histogram"
-    kind = HistogramMetricFamily if is_histogram else CounterMetricFamily
-    made = kind(family.name, family.help, labels=family.labels)
-    for (name, labels), values in found.counts.items():
+    kinds: dict[str, Any] = {
+        "gauge": GaugeMetricFamily,
+        "counter": CounterMetricFamily,
+        "histogram": HistogramMetricFamily,
+    }
+    made = kinds[family.kind](family.name, family.help, labels=family.labels)
+    held: Mapping[Series, Any] = found.gauges if family.kind == "gauge" else found.counts
+    for (name, labels), value in held.items():
         if name != family.name:
             continue
-        if is_histogram:
-            bounds = [*(f"{bound:.6f}".rstrip("0") for bound in BUCKET_BOUNDS_SECONDS), "+Inf"]
-            cumulative = np.cumsum(values[1:]).tolist()
-            made.add_metric(labels, list(zip(bounds, cumulative, strict=True)), float(values[0]))
+        if family.kind == "gauge":
+            made.add_metric(labels, value)
+        elif family.kind == "counter":
+            made.add_metric(labels, float(value[0]))
         else:
-            made.add_metric(labels, float(values[0]))
+            bounds = [*(f"{bound:.6f}".rstrip("0") for bound in BUCKET_BOUNDS_SECONDS), "+Inf"]
+            cumulative = np.cumsum(value[1:]).tolist()
+            made.add_metric(labels, list(zip(bounds, cumulative, strict=True)), float(value[0]))
     return made
 
 
