@@ -168,7 +168,10 @@ def run(clip: Clip, options: InferenceSettings, *, downsample_ratio: float | Non
     )
     alphas, seconds = [], 0.0
     for start in range(0, len(clip.frames), FRAMES_PER_CALL):
-        prepared = [matting.prepare([frame]) for frame in clip.frames[start : start + FRAMES_PER_CALL]]
+        prepared = [
+            matting.find_cuts(matting.prepare([frame]))
+            for frame in clip.frames[start : start + FRAMES_PER_CALL]
+        ]
         began = time.process_time()
         estimated = matting.infer(prepared)
         seconds += time.process_time() - began

@@ -45,7 +45,7 @@ def mattes(network: RvmNetwork, frames: list[Frame], *, is_flat: bool) -> tuple[
     )
     alphas, seconds = [], 0.0
     for frame in frames:
-        batch = matting.prepare([frame])
+        batch = matting.find_cuts(matting.prepare([frame]))
         begun = time.process_time()
         matted = matting.infer([batch])
         seconds += time.process_time() - begun if len(alphas) >= SETTLED_FRAMES else 0

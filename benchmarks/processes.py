@@ -202,7 +202,7 @@ def seams(clip: Path, options: argparse.Namespace, folder: Path) -> list[dict[st
             matting = stream()
             found = {}
             for n in numbers:
-                (estimate,) = matting.infer([matting.prepare([frames[n]])])
+                (estimate,) = matting.infer([matting.find_cuts(matting.prepare([frames[n]]))])
                 if n in wanted:
                     found[n] = matting.refine(estimate).alpha.astype(np.int16)
             return found

@@ -198,7 +198,7 @@ def stages_alone(name: str, clip: Path, folder: Path, *, count: int = 48) -> dic
             folder / "alone.mp4", source_format=reader.info.format, codec="h264", crf=23, preset="veryfast"
         )
         frames = timed("decode", islice(reader, count))
-        prepared = timed("preprocess", (matting.prepare([frame]) for frame in frames))
+        prepared = timed("preprocess", (matting.find_cuts(matting.prepare([frame])) for frame in frames))
         batch = settings.frames_per_call
         batches = [prepared[start : start + batch] for start in range(0, count, batch)]
         matting.infer(prepared[:1])  # warm-up

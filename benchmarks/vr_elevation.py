@@ -97,7 +97,7 @@ def cut_out(film: Path, network: RvmNetwork, first: int, count: int) -> tuple[li
     )
     pictures = []
     for frame in frames[max(first - 12, 0) :]:
-        matte = matting.refine(matting.infer([matting.prepare([frame])])[0])
+        matte = matting.refine(matting.infer([matting.find_cuts(matting.prepare([frame]))])[0])
         alpha = np.clip((matte.alpha.astype(np.float32) / 255 - 0.05) / 0.9, 0, 1)
         alpha *= largest_part(alpha)
         pictures.append(np.dstack([matte.foreground.to_rgb(), np.rint(alpha * 255).astype(np.uint8)]))
@@ -248,7 +248,11 @@ def product_alphas(network: RvmNetwork, frames: Sequence[Frame]) -> list[np.ndar
         options=MattingOptions(),
         waits=False,
     )
-    mattes = [matting.refine(one) for frame in frames for one in matting.infer([matting.prepare([frame])])]
+    mattes = [
+        matting.refine(one)
+        for frame in frames
+        for one in matting.infer([matting.find_cuts(matting.prepare([frame]))])
+    ]
     return [matte.alpha.astype(np.float32) / 255 for matte in mattes]
 
 

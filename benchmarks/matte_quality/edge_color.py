@@ -54,7 +54,7 @@ def composites(film: Path, truth: Film, network: RvmNetwork) -> list[dict[tuple[
     size = frames[0].height, frames[0].width
     options = MattingOptions(decontaminate=True)
     matting = StreamMatting(network, size=size, layout=StereoLayout.MONO, options=options)
-    prepared = [matting.prepare([frame]) for frame in frames]
+    prepared = [matting.find_cuts(matting.prepare([frame])) for frame in frames]
     matted = [*matting.infer(prepared), *matting.infer_rest()]
     made = []
     for one, alpha in zip(matted, truth.alpha, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from types import SimpleNamespace
 
 import pytest
 
@@ -23,7 +24,12 @@ def test_a_window_holds_no_frame_that_was_handed_on(is_end):
         made.extend(weakref.ref(one) for one in carriers)
         return carriers
 
-    inferring = _Inferring(window, window if is_end else list, size=1)
+    job = SimpleNamespace(
+        matting=SimpleNamespace(find_cuts=lambda batch: batch),
+        infer=window,
+        infer_rest=window if is_end else list,
+    )
+    inferring = _Inferring(job, size=1)
     results = iter(inferring.flush() if is_end else inferring.accumulate(None))
     order = []
     for result in results:

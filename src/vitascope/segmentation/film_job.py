@@ -170,7 +170,7 @@ class CpuJob(FilmJob):
             ),
             Group(
                 "infer",
-                _Inferring(self._infer, self._infer_rest, size=self._frames_per_call),
+                _Inferring(self, size=self._frames_per_call),
                 output=self._limits,
             ),
         ]
@@ -180,7 +180,7 @@ class CpuJob(FilmJob):
             matted = [
                 Map(
                     "infer",
-                    lambda frame: self._infer([self.matting.prepare([frame])])[0],
+                    lambda frame: self.infer([self.matting.find_cuts(self.matting.prepare([frame]))])[0],
                     output=self._limits,
                 )
             ]
@@ -200,10 +200,12 @@ class CpuJob(FilmJob):
         """None: nothing is drawn on a GPU."""
         return None
 
-    def _infer(self, batches: Sequence[Batch]) -> list[Matted]:
+    def infer(self, batches: Sequence[Batch]) -> list[Matted]:
+        """As ``StreamMatting.infer``; new mattes go to the cache."""
         return self._stored(self.matting.infer(batches))
 
-    def _infer_rest(self) -> list[Matted]:
+    def infer_rest(self) -> list[Matted]:
+        """As ``StreamMatting.infer_rest``, likewise."""
         return self._stored(self.matting.infer_rest())
 
     def _stored(self, matted: list[Matted]) -> list[Matted]:
@@ -212,22 +214,20 @@ class CpuJob(FilmJob):
 
 
 class _Inferring:
-    """Gathers frames for calls of the network; ``flush`` sends the rest."""
+    """Finds cuts, and gathers frames for calls of the network; ``flush`` sends the rest."""
 
-    def __init__(
-        self, infer: Callable[[Sequence[Batch]], list[Matted]], rest: Callable[[], list[Matted]], *, size: int
-    ) -> None:
+    def __init__(self, job: CpuJob, *, size: int) -> None:
+        self._job = job
         # The first frame goes alone, so that it is not delayed by the second.
-        self._batched = Batched(infer, size=size, first_size=1)
-        self._rest = rest
+        self._batched = Batched(job.infer, size=size, first_size=1)
 
     def accumulate(self, batch: Batch, /) -> Iterable[Matted]:
         """Add one frame; return mattes when a call is full."""
-        return _handed_on([*self._batched.accumulate(batch)])
+        return _handed_on([*self._batched.accumulate(self._job.matting.find_cuts(batch))])
 
     def flush(self) -> Iterable[Matted]:
         """Return the mattes of all remaining frames."""
-        return _handed_on([*self._batched.flush(), *self._rest()])
+        return _handed_on([*self._batched.flush(), *self._job.infer_rest()])
 
 
 def _handed_on(matted: list[Matted]) -> Iterator[Matted]:

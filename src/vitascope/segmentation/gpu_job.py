@@ -145,7 +145,7 @@ class GpuJob(FilmJob):
 
 
 class _Preparing:
-    """Turns frames into batches."""
+    """Turns frames into batches, and finds cuts: this thread mostly waits, while the next one is the slowest."""
 
     def __init__(self, job: GpuJob) -> None:
         self._job = job
@@ -187,10 +187,12 @@ class _Preparing:
             if batch.images is None:
                 for frame in frames:
                     wait_until_ready(frame)
-            # Cuts and motion are detected from the tiles. On the copying stream their download would wait behind
-            # finished pictures, and the network would wait for it.
+            # On the copying stream, the tiles would wait behind finished pictures. Levers and the detector keep some,
+            # and pinned memory is reused, so they are copied.
             if batch.tiles is not None:
-                batch.seen = Download([batch.tiles], stream=streams.current(), pool=streams.host_memory)
+                seen = Download([batch.tiles], stream=streams.current(), pool=streams.host_memory)
+                batch.tiles = seen.wait()[0].copy()
+        self._job.matting.find_cuts(batch)
         # This stream waits for every frame, and the stage that takes the batch waits for this stream.
         batch.frames = [frame if frame.ready is None else replace(frame, ready=None) for frame in frames]
         batch.prepared = streams.event()
@@ -215,10 +217,6 @@ class _Matting:
     def accumulate(self, batch: Batch, /) -> Iterable[Together[PendingPictures | PicturesOnGpu]]:
         """Run the network over a batch, and draw every frame that need not wait for the next batch."""
         job = self._job
-        if batch.seen is not None:
-            # A copy: levers and the cut detector keep some tiles, and the pinned memory is reused.
-            batch.tiles = batch.seen.wait()[0].copy()
-            batch.seen = None
         job.streams.computing.wait_event(batch.prepared)
         yield from self._drawn(job.matting.infer([batch]))
 

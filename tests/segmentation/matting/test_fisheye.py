@@ -143,7 +143,9 @@ def test_alpha_of_a_film_lands_in_its_own_projection():
     luma[4:24, 120:168] = 220
     network = BrightnessNetwork()
     stream = matting(network, HALF)
-    (matted,) = stream.infer([stream.prepare([frame.with_planes((luma, *frame.planes[1:]))])])
+    (matted,) = stream.infer(
+        [stream.find_cuts(stream.prepare([frame.with_planes((luma, *frame.planes[1:]))]))]
+    )
     alpha = stream.refine(matted).alpha
     assert (alpha[8:20, 126:162] > 240).all()
     assert (alpha[32:] < 16).all()
@@ -153,7 +155,7 @@ def test_alpha_of_a_film_lands_in_its_own_projection():
 @pytest.mark.parametrize("lens", [HALF, WHOLE, None])
 def test_the_memory_of_what_is_shown_is_told(lens):
     stream = matting(BrightnessNetwork(), lens)
-    batch = stream.prepare([solid_frame(FMT, (96, 192), (0.1, 0.1, 0.1))])
+    batch = stream.find_cuts(stream.prepare([solid_frame(FMT, (96, 192), (0.1, 0.1, 0.1))]))
     shown = 0 if stream._fisheye is None else stream._fisheye.show(batch.images).nbytes
     assert stream.picture_bytes == batch.images.nbytes + shown
 
@@ -194,7 +196,9 @@ def test_alpha_of_a_fisheye_film_lands_in_its_circle():
     luma = frame.planes[0].copy()
     luma[30:50, 126:150] = 220
     stream = matting(BrightnessNetwork(), OFF_CENTRE)
-    (matted,) = stream.infer([stream.prepare([frame.with_planes((luma, *frame.planes[1:]))])])
+    (matted,) = stream.infer(
+        [stream.find_cuts(stream.prepare([frame.with_planes((luma, *frame.planes[1:]))]))]
+    )
     alpha = stream.refine(matted).alpha
     assert (alpha[36:44, 133:143] > 240).all()
     assert (alpha[66:] < 16).all() and (alpha[:, :96] < 16).all()
@@ -206,6 +210,6 @@ def test_levers_that_look_at_parts_see_the_eyes_as_they_are():
         network = BrightnessNetwork()
         stream = matting(network, HALF, **inference)
         assert (stream._fisheye is None) == bool(inference)
-        stream.infer([stream.prepare([frame])])
+        stream.infer([stream.find_cuts(stream.prepare([frame]))])
         shares.append(stream.report().network_share)
     assert shares[0] == 1  # what the network sees of the fisheye pictures counts

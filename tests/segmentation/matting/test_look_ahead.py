@@ -221,7 +221,9 @@ def alphas(count, *, batch, frames, cuts=0.35, **inference):
         shown.append(frame)
     matted = []
     for first in range(0, count, batch):
-        matted += matting.infer([matting.prepare([frame]) for frame in shown[first : first + batch]])
+        matted += matting.infer(
+            [matting.find_cuts(matting.prepare([frame])) for frame in shown[first : first + batch]]
+        )
     matted += matting.infer_rest()
     assert [one.frame.index for one in matted] == list(range(count))
     assert matting.cut_count == (2 if count > 27 else int(count > 10))
@@ -261,7 +263,9 @@ def of_passing(options, *, batch, **given):
     matting = StreamMatting(network, size=size, layout=StereoLayout.MONO, options=options, **given)
     matted = []
     for first in range(0, 16, batch):
-        matted += matting.infer([matting.prepare([frame]) for frame in frames[first : first + batch]])
+        matted += matting.infer(
+            [matting.find_cuts(matting.prepare([frame])) for frame in frames[first : first + batch]]
+        )
     matted += matting.infer_rest()
     assert matting.cut_count == 0
     return np.stack([matting.refine(one).alpha for one in matted]), network.shown

@@ -36,7 +36,7 @@ def stream(network, *, layout=StereoLayout.MONO, rotation=0, size=(64, 96), wait
 
 
 def run(matting, frames):
-    matted = matting.infer([matting.prepare([frame]) for frame in frames])
+    matted = matting.infer([matting.find_cuts(matting.prepare([frame])) for frame in frames])
     return [matting.refine(one) for one in [*matted, *matting.infer_rest()]]
 
 
@@ -90,7 +90,9 @@ def test_how_frames_are_gathered_changes_neither_cuts_nor_mattes(sizes):
     matting = stream(network)
     film = iter(film)
     matted = [
-        one for size in sizes for one in matting.infer([matting.prepare([next(film)]) for _ in range(size)])
+        one
+        for size in sizes
+        for one in matting.infer([matting.find_cuts(matting.prepare([next(film)])) for _ in range(size)])
     ]
     assert [one.shot for one in matted] == [0] * 6 + [1] * 8
     assert (network.states[0].resets, network.states[0].seen) == (1, 8)
@@ -100,7 +102,7 @@ def test_a_live_run_gives_every_frame_at_once_and_begins_a_shot_when_it_is_certa
     network = BrightnessNetwork(recurrent=True)
     matting = stream(network, waits=False)
     film = [place(1)] * 3 + [place(2)] * 6
-    matted = [matting.infer([matting.prepare([frame])]) for frame in film]
+    matted = [matting.infer([matting.find_cuts(matting.prepare([frame]))]) for frame in film]
     assert [len(one) for one in matted] == [1] * 9
     assert [one.shot for (one,) in matted] == [0] * 6 + [1] * 3
     assert matting.infer_rest() == []
@@ -159,7 +161,7 @@ def test_a_cut_ends_the_smoothing_where_the_frame_that_began_the_shot_was_droppe
     before = half_of(0.49, random_frame(FMT, (64, 48), seed=1))
     first = second = half_of(0.52, random_frame(FMT, (64, 48), seed=2))
     matting = stream(BrightnessNetwork(), temporal_smoothing=0.9)
-    matted = matting.infer([matting.prepare([frame]) for frame in (before, first, second)])
+    matted = matting.infer([matting.find_cuts(matting.prepare([frame])) for frame in (before, first, second)])
     matted += matting.infer_rest()
     assert matting.cut_count == 1
     matting.refine(matted[0])

@@ -227,7 +227,7 @@ def test_a_film_of_people_at_the_rim_is_shown_bent_in_every_direction(place, ben
     network = Shown()
     stream = matting(network, bidirectional=bidirectional)
     frames = film_of(place, 3)
-    batch = stream.prepare(frames)
+    batch = stream.find_cuts(stream.prepare(frames))
     images = batch.images.copy()
     matted = [*stream.infer([batch]), *stream.infer_rest()]
     shown = [one.reshape(2, 3, SIDE, SIDE) for one in network.pictures if one.shape[-2:] == (SIDE, SIDE)]
@@ -253,7 +253,7 @@ def test_a_gpu_shows_the_pictures_that_the_cpu_does(place):
         stream = matting(network)
         film = film_of(place, 3, pixel_format=PIXEL_FORMATS["nv12"])
         frames = [frame.with_planes(tuple(map(move, frame.planes))) for frame in film]
-        matted = [*stream.infer([stream.prepare(frames)]), *stream.infer_rest()]
+        matted = [*stream.infer([stream.find_cuts(stream.prepare(frames))]), *stream.infer_rest()]
         pictures.append(np.stack(network.pictures[-3:]))
         alphas.append(np.stack([to_numpy(stream.refine(one).alpha).astype(np.float32) for one in matted]))
     np.testing.assert_allclose(pictures[1], pictures[0], atol=0.02)
@@ -264,7 +264,7 @@ def test_a_gpu_shows_the_pictures_that_the_cpu_does(place):
 def test_a_network_without_memory_sees_no_bent_pictures():
     network = Shown(recurrent=False)
     stream = matting(network)
-    batch = stream.prepare(film_of(AT_RIM, 1))
+    batch = stream.find_cuts(stream.prepare(film_of(AT_RIM, 1)))
     images = batch.images.copy()
     stream.infer([batch])
     assert are_bent(network, images) == [False]

@@ -179,7 +179,7 @@ def test_people_are_followed_where_whole_pictures_are_seen_in_their_order(infere
     )
     stream = StreamMatting(network, size=EYE, layout=StereoLayout.MONO, options=options)
     frames = [frame_of([(0, 40 + index, 30, 60)], index=index, noise=2) for index in range(5)]
-    matted = [*stream.infer([stream.prepare(frames)]), *stream.infer_rest()]
+    matted = [*stream.infer([stream.find_cuts(stream.prepare(frames))]), *stream.infer_rest()]
     assert len(matted) == 5
     assert any(may_follow for _, may_follow in network.calls) == follows
     if follows:

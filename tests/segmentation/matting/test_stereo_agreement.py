@@ -398,11 +398,11 @@ def test_a_stream_brings_its_eyes_together_unless_told_otherwise(lens, monkeypat
         matting(lens, region="zoom"),
         matting(lens, rotation=90),
     ):
-        for one in stream.infer([stream.prepare([frame])]):
+        for one in stream.infer([stream.find_cuts(stream.prepare([frame]))]):
             stream.settle(one)
     assert not seen_by
     stream = matting(lens)
-    for one in stream.infer([stream.prepare([frame, frame])]):
+    for one in stream.infer([stream.find_cuts(stream.prepare([frame, frame]))]):
         stream.settle(one)
         stream.settle(one)  # once is enough
     pictures = 4 if lens == Equirectangular(360, 180) else 2
@@ -412,7 +412,7 @@ def test_a_stream_brings_its_eyes_together_unless_told_otherwise(lens, monkeypat
 def test_what_is_left_of_an_answer_is_done_once_by_who_draws():
     frame = solid_frame(PIXEL_FORMATS["yuv420p"], (96, 192), (0.9, 0.9, 0.9))
     stream = matting(Equirectangular(180, 180))
-    batch = stream.prepare([frame])
+    batch = stream.find_cuts(stream.prepare([frame]))
     assert batch.shown.shape[:2] == (1, 2)
     assert batch.nbytes == frame.nbytes + batch.images.nbytes + batch.shown.nbytes
     (one,) = stream.infer([batch])
@@ -423,5 +423,5 @@ def test_what_is_left_of_an_answer_is_done_once_by_who_draws():
     assert one.nbytes < before
     assert stream.settle(one) is settled
     plain = matting(None, layout=StereoLayout.MONO)
-    (other,) = plain.infer([plain.prepare([frame])])
+    (other,) = plain.infer([plain.find_cuts(plain.prepare([frame]))])
     assert other.unfinished is None or other.unfinished.nbytes == 0

@@ -90,8 +90,9 @@ class Batch:
     device at first, in the host's memory when cuts are searched for."""
     prepared: Any = None
     """CUDA event after which frames and images are ready; None on the CPU."""
-    seen: Any = None
-    """``Download`` of ``tiles``, where they are needed; None on the CPU."""
+    decided: Sequence[tuple[bool, bool]] = ()
+    """For each frame that this batch decides, also earlier ones that waited for it: whether it starts a shot, and
+    whether much of it is new. Empty until cuts are looked for."""
     is_cut_short: bool = False
     """True if the batch begins a shot and the run ends within the frames of its look-ahead: a longer run
     would give other mattes."""

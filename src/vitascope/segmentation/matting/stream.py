@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import accumulate, groupby
+from itertools import accumulate, chain, groupby
 from math import prod
 from typing import Any
 
@@ -85,8 +85,8 @@ class Matte:
 class StreamMatting:
     """Mattes one video: owns its recurrent state, its eyes, and its smoothing.
 
-    ``prepare``, ``infer`` and ``refine`` may run on different threads: ``infer`` on one, in frame order; the others on
-    any number, except ``refine`` if ``refines_in_order``.
+    ``prepare``, ``find_cuts``, ``infer`` and ``refine`` may run on different threads: ``find_cuts`` and ``infer`` each
+    on one, in frame order; the others on any number, except ``refine`` if ``refines_in_order``.
 
     Args:
         network: May be shared with other streams; only this object's state changes.
@@ -201,9 +201,6 @@ class StreamMatting:
         self._cuts = SceneCutDetector(options.scene_cut_threshold)
         self._waits = waits
         self._undecided: Batch | None = None
-        self._decided: list[bool] = []
-        self._much_is_new: list[bool] = []
-        """For each decided frame, True if much is new."""
         self._smoother = AlphaSmoother(options.temporal_smoothing)
         self._smoothed_shot = 0
 
@@ -238,70 +235,73 @@ class StreamMatting:
             batch.tiles = tile_means(plain_rgb(eyes, self.network_input))
         return batch
 
-    def infer(self, batches: Sequence[Batch]) -> list[Matted]:
-        """Find scene cuts, and run the network over consecutive frames; a cut inside a batch splits it.
+    def find_cuts(self, batch: Batch) -> Batch:
+        """Decide where shots begin, as far as the frames up to the end of a batch tell; returns the batch.
 
         Args:
-            batches: In order; their tiles are in the host's memory.
+            batch: The next one, with its tiles in the host's memory.
+        """
+        if self.told_cuts is not None:
+            batch.decided = [(self.told_cuts(frame), False) for frame in batch.frames]
+        elif batch.images is None or self.options.scene_cut_threshold <= 0:
+            batch.decided = [*self._decided(self._cuts.finish()), *[(False, False)] * len(batch)]
+        else:
+            decided = self._cuts.see(batch.tiles[:, :3])
+            if self._waits:
+                batch.decided = self._decided(chain.from_iterable(decided))
+            else:
+                batch.decided = [(any(starts), False) for starts in decided]
+        return batch
+
+    def _decided(self, starts_shot: Iterable[bool]) -> list[tuple[bool, bool]]:
+        return list(zip(starts_shot, self._cuts.much_is_new, strict=True))
+
+    def infer(self, batches: Sequence[Batch]) -> list[Matted]:
+        """Run the network over consecutive frames; a cut inside a batch splits it.
+
+        Args:
+            batches: In order, each after ``find_cuts``.
 
         Returns:
             One for each frame, in order. Frames that wait, see ``waits``, come with later ones or from ``infer_rest``.
         """
         matted: list[Matted] = []
         for without_pictures, group in groupby(batches, lambda batch: batch.images is None):
-            if without_pictures:
-                matted += self._decide_rest()
-            batch = Batch.joined(list(group))
-            self._notice_cuts(batch)
-            if self._undecided is not None:
+            some = list(group)
+            decided = [decision for batch in some for decision in batch.decided]
+            batch, waiting = Batch.joined(some), self._undecided
+            if waiting is not None and without_pictures:
+                matted += self._infer_decided(waiting, decided[: len(waiting)])
+                del decided[: len(waiting)]
+            elif waiting is not None:
                 with memory_errors():
-                    batch = Batch.joined([self._undecided, batch])
-            matted += self._infer_decided(batch)
+                    batch = Batch.joined([waiting, batch])
+            matted += self._infer_decided(batch, decided)
         return matted
 
     def infer_rest(self) -> list[Matted]:
         """Matte the waiting frames at the end of the stream."""
-        matted = self._decide_rest()
+        matted: list[Matted] = []
+        if self._undecided is not None:
+            matted += self._infer_decided(self._undecided, self._decided(self._cuts.finish()))
         for batch in self._beginnings.flush():
             matted += self._matted(batch)
         self._seen.finish()
         return matted
 
-    def _decide_rest(self) -> list[Matted]:
-        if self._undecided is None:
-            return []
-        self._decided += self._cuts.finish()
-        self._much_is_new += self._cuts.much_is_new
-        return self._infer_decided(self._undecided)
-
-    def _notice_cuts(self, batch: Batch) -> None:
-        """Decide where shots begin, as far as is known."""
-        if self.told_cuts is not None:
-            self._decided += map(self.told_cuts, batch.frames)
-            self._much_is_new += [False] * len(batch)
-            return
-        if batch.images is None or self.options.scene_cut_threshold <= 0:
-            self._decided += [False] * len(batch)
-            self._much_is_new += [False] * len(batch)
-            return
-        for decided in self._cuts.see(batch.tiles[:, :3]):
-            self._decided += decided if self._waits else [any(decided)]
-        self._much_is_new += self._cuts.much_is_new if self._waits else [False] * len(batch)
-
-    def _infer_decided(self, batch: Batch) -> list[Matted]:
+    def _infer_decided(self, batch: Batch, decided: Sequence[tuple[bool, bool]]) -> list[Matted]:
         """Matte the frames for which cuts are decided; the others wait."""
-        count = len(self._decided)
-        starts, self._decided = self._decided, []
-        much_is_new, self._much_is_new = self._much_is_new, []
+        count = len(decided)
         self._undecided = batch.take(range(count, len(batch))) if count < len(batch) else None
         if not count:
             return []
         batch = batch.take(range(count))
+        starts, batch.much_is_new = [one for one, _ in decided], [is_new for _, is_new in decided]
         if self._cached is not None:
             for at, frame in enumerate(batch.frames):
                 if self._cached.is_known(frame.index):
                     starts[at] = self._cached.starts_shot(frame.index)
-        batch.starts_shot, batch.much_is_new = starts, much_is_new
+        batch.starts_shot = starts
         self.cut_count += sum(starts)
         self.cut_pts += [
             frame.pts for frame, starts_shot in zip(batch.frames, starts, strict=True) if starts_shot

@@ -69,7 +69,9 @@ def mattes(
     )
     matted = []
     for first in range(0, len(frames), batch):
-        matted += matting.infer([matting.prepare([frame]) for frame in frames[first : first + batch]])
+        matted += matting.infer(
+            [matting.find_cuts(matting.prepare([frame])) for frame in frames[first : first + batch]]
+        )
     matted += matting.infer_rest()
     assert [one.frame.index for one in matted] == [frame.index for frame in frames]
     return np.stack([matting.refine(one).alpha for one in matted]).astype(float) / 255, matting.report()

@@ -50,7 +50,7 @@ def mattes(frames, *, first=None, network=None, call=4, cuts=0.0, **options):
     )
     alphas = []
     for start in range(0, len(frames), call):
-        prepared = [matting.prepare([frame]) for frame in frames[start : start + call]]
+        prepared = [matting.find_cuts(matting.prepare([frame])) for frame in frames[start : start + call]]
         alphas += [matting.refine(estimated).alpha for estimated in matting.infer(prepared)]
     alphas += [matting.refine(estimated).alpha for estimated in matting.infer_rest()]
     return np.stack(alphas), matting.report(), network

@@ -62,7 +62,7 @@ def mattes(frames, network, lens=HALF, **inference):
         ),
         lens=lens,
     )
-    matted = [one for frame in frames for one in matting.infer([matting.prepare([frame])])]
+    matted = [one for frame in frames for one in matting.infer([matting.find_cuts(matting.prepare([frame]))])]
     matted += matting.infer_rest()
     return np.stack([to_numpy(matting.refine(one).alpha) for one in matted]).astype(float) / 255
 
@@ -143,11 +143,12 @@ def test_pictures_change_with_the_next_window_and_the_next_shot(monkeypatch):
     count = WINDOW_FRAMES
     frames, people = film_of([*[AHEAD] * 12, *[AT_RIM] * (2 * count - 12), *[AHEAD] * 9])
     starts = [index == 2 * count for index in range(len(frames))]
-    monkeypatch.setattr(
-        StreamMatting,
-        "_notice_cuts",
-        lambda matting, batch: matting._decided.extend(starts[frame.index] for frame in batch.frames),
-    )
+
+    def told(_, batch):
+        batch.decided = [(starts[frame.index], False) for frame in batch.frames]
+        return batch
+
+    monkeypatch.setattr(StreamMatting, "find_cuts", told)
     windows, back = [], FisheyeViews.take_back
 
     def taking(views, estimates):

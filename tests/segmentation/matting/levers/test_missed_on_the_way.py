@@ -68,7 +68,7 @@ def mattes(frames, network=None, *, batches=None, **options):
     matting = matting_of(Proud() if network is None else network, **options)
     matted, at = [], 0
     for count in batches or [1] * len(frames):
-        matted += matting.infer([matting.prepare(frames[at : at + count])])
+        matted += matting.infer([matting.find_cuts(matting.prepare(frames[at : at + count]))])
         at += count
     matted += matting.infer_rest()
     return np.stack([to_numpy(matting.refine(one).alpha) for one in matted]).astype(float) / 255

@@ -35,7 +35,10 @@ def mattes(frames, network=None, *, layout=StereoLayout.MONO, eyes=1, **inferenc
             inference=InferenceSettings(**{"bidirectional": True, "stereo_agreement": False, **inference}),
         ),
     )
-    matted = matting.infer([matting.prepare([frame]) for frame in frames]) + matting.infer_rest()
+    matted = (
+        matting.infer([matting.find_cuts(matting.prepare([frame])) for frame in frames])
+        + matting.infer_rest()
+    )
     return np.stack([to_numpy(matting.refine(one).alpha) for one in matted]).astype(float) / 255
 
 

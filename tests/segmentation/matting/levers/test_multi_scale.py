@@ -38,7 +38,7 @@ def mattes(frames, network, scales):
             scene_cut_threshold=0, warm_up_frames=0, inference=InferenceSettings(scales=scales)
         ),
     )
-    estimates = matting.infer([matting.prepare([frame]) for frame in frames])
+    estimates = matting.infer([matting.find_cuts(matting.prepare([frame])) for frame in frames])
     return np.stack([matting.refine(estimated).alpha for estimated in estimates]), matting.report()
 
 

@@ -39,7 +39,7 @@ def mattes(frames, *, network=None, eyes=1, call=4, **options):
     )
     alphas = []
     for first in range(0, len(frames), call):
-        prepared = [matting.prepare([frame]) for frame in frames[first : first + call]]
+        prepared = [matting.find_cuts(matting.prepare([frame])) for frame in frames[first : first + call]]
         alphas += [matting.refine(estimated).alpha for estimated in matting.infer(prepared)]
     return np.stack(alphas), matting.report(), network
 

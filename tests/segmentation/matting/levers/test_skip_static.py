@@ -27,7 +27,7 @@ def mattes(frames, *, threshold, call=4, cuts=0.0, eyes=1, network=None):
     )
     alphas = []
     for first in range(0, len(frames), call):
-        prepared = [matting.prepare([frame]) for frame in frames[first : first + call]]
+        prepared = [matting.find_cuts(matting.prepare([frame])) for frame in frames[first : first + call]]
         alphas += [matting.refine(estimated).alpha for estimated in matting.infer(prepared)]
     alphas += [matting.refine(estimated).alpha for estimated in matting.infer_rest()]
     return np.stack(alphas), matting.report(), network

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import Any, Final
 
 import cv2
@@ -60,6 +61,9 @@ _TRACE = 0.01
 """Maximum alpha that counts as empty."""
 _FRAMES_OF_A_CALL = 8
 """Frames whose pictures and mattes are shrunk at a time: their planes are large."""
+_STEPS_OF_A_THREAD = 3
+"""Frames whose motion a thread finds in one go: it takes less than a millisecond for each, and threads wait for the
+interpreter's lock in between."""
 _LEAST_CHANGE = 0.1
 """Minimum change of alpha for which a frame's matte is replaced."""
 
@@ -209,9 +213,9 @@ def _camera_moves(
     It rotates, scales and shifts as corners outside people do; if these do not agree, it is the identity (RANSAC:
     Fischler and Bolles 1981; corners are tracked as in Bouguet 2001).
     """
+    still = np.eye(3)
 
     def step(grey: Any, before: Any, where: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
-        still = np.eye(3)
         corners = cv2.goodFeaturesToTrack(grey, _MOST_CORNERS, _CORNER_QUALITY, _CORNERS_APART, mask=where)
         if corners is None or len(corners) < _LEAST_CORNERS:
             return still
@@ -230,9 +234,12 @@ def _camera_moves(
         shrinks = np.linalg.det(move[:, :2]) < _LEAST_GROWTH**2
         return still if shrinks else np.vstack([move, still[2]])
 
-    steps = threads.map(step, greys[1:], greys[:-1], free)
-    to_first = [np.eye(3)]
-    for one in steps:
+    def steps(first: int) -> list[npt.NDArray[np.float64]]:
+        part = slice(first, first + _STEPS_OF_A_THREAD)
+        return list(map(step, greys[1:][part], greys[:-1][part], free[part]))
+
+    to_first = [still]
+    for one in chain.from_iterable(threads.map(steps, range(0, len(free), _STEPS_OF_A_THREAD))):
         to_first.append(to_first[-1] @ one)
     to_middle = np.linalg.inv(to_first[len(to_first) // 2])
     return np.stack([(to_middle @ one)[:2] for one in to_first])
