@@ -55,6 +55,28 @@ def test_no_head_turns_so_far_that_its_eyes_are_seen_from_the_side(mesh, angles)
     assert seen > 0.8
 
 
+@pytest.mark.parametrize("direction", [(0, -1), (1, 0), (-0.6, 0.8)])
+def test_shoulders_go_along_with_a_head_only_where_a_neck_would_stretch(mesh, direction):
+    rig = rig_of(mesh, 0)
+    chin = int(np.argmax(rig.rings.directions[:, 1]))
+
+    def moved(length_cm):
+        motion = FaceMotion(
+            translation=length_cm * np.float32(direction), vertices=np.zeros((468, 3), np.float32)
+        )
+        bent = bend(rig, mesh, motion, displacement=motion.vertices, gains=Gains())
+        rings = bent.places[468:].reshape(*rig.rings.weights.shape, 2) - rig.rings.sources
+        return rings[:, chin] @ np.float32(direction) / rig.pose.scale
+
+    little, much = moved(1.0), moved(5.0)
+    assert little[0] == pytest.approx(1, abs=0.02)
+    assert little[5:].max() < 0.15
+    assert much[0] == pytest.approx(5, abs=0.1)
+    assert much[5] > 2
+    assert np.diff(much).min() > -1.2  # the stretch is shared out
+    assert much[-1] == 0
+
+
 @pytest.mark.parametrize("yaw", [5, 12])
 def test_what_a_turned_portrait_hides_stays_behind_what_it_shows(mesh, yaw):
     rig = rig_of(mesh, -32)

@@ -41,6 +41,8 @@ _EASED_DEGREES = 3.0
 _CARRIED_FROM = 0.03
 """Gain in facing the camera, as a cosine, from which on skin is carried fully."""
 _SHIFT_LIMIT_CM = 7.0
+_NECK_CM = 1.5
+"""Maximum shift of a head that its neck bears; the shoulders go along with the rest."""
 _FARTHEST_CM = 6.0
 """Maximum motion of any part of a face, in centimetres; guards against damaged recordings."""
 _SCALE_LIMIT = 1.25
@@ -386,9 +388,13 @@ def _move_rings(
     like_outline = flat @ rotation_from_degrees(0, 0, roll)[:2, :2].T
     outline = rings.flatness[..., None]
     rigid = like_surface * (1 - outline) + like_outline * outline + rings.depths[..., None] * turn[:2, 2]
-    moved = rigid * size + pose.shift[:2].astype(np.float32) - rings.sources
+    turned = rigid * size - flat
+    shift = (pose.shift - rest.shift)[:2].astype(np.float32)
     expression = points[rings.rim, :2] - pose.place(rig.reading.vertices[rings.rim])[:, :2]
-    by_head = moved * rings.weights[..., None]
+    length = float(np.linalg.norm(shift)) / rest.scale
+    by_neck = soft_limit(length, _NECK_CM) / max(length, 1e-6)
+    shifted = rings.weights * by_neck + rings.body_weights * (1 - by_neck)
+    by_head = turned * rings.weights[..., None] + shift * shifted[..., None]
     of_rim = (points[rings.rim, :2] - rig.sources[rings.rim] - by_head) * carried[:, None]
     beside = expression[None] * (1 - carried[:, None]) + of_rim
     places = rings.sources + by_head + beside * rings.expression_weights[..., None]

