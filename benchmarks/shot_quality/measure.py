@@ -33,9 +33,9 @@ def found(clip: Spliced) -> tuple[list[int], float]:
     tiles = np.concatenate([tile_means(picture[None]) for picture in planes])
     detector = SceneCutDetector(MattingOptions().scene_cut_threshold)
     begun = process_time()
-    starts = [start for decided in detector.see(tiles) for start in decided] + detector.finish()
+    changes = [change for decided in detector.see(tiles) for change in decided] + detector.finish()
     spent = process_time() - begun
-    return [number for number, start in enumerate(starts) if start], spent * 1e3 / len(tiles)
+    return [number for number, change in enumerate(changes) if change.starts_shot], spent * 1e3 / len(tiles)
 
 
 def row_of(kind: str, clips: Iterator[Spliced]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.media.reading.reader import open_video
 from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.matting.batch import tile_means
-from vitascope.segmentation.matting.scene_cuts import SceneCutDetector
+from vitascope.segmentation.matting.scene_cuts import Change, SceneCutDetector
 from vitascope.studio.library import ListedFile
 from vitascope.vr.stereo import eye_regions
 
@@ -122,8 +122,8 @@ class CutFinder:
         write_atomically(kept, json.dumps(cuts.seconds).encode())
 
     @staticmethod
-    def _note(cuts: Cuts, times: list[float], decided: int, answers: list[bool]) -> int:
-        cuts.seconds += [times[decided + at] for at, begins in enumerate(answers) if begins]
+    def _note(cuts: Cuts, times: list[float], decided: int, answers: list[Change]) -> int:
+        cuts.seconds += [times[decided + at] for at, change in enumerate(answers) if change.starts_shot]
         return decided + len(answers)
 
     def _file(self, film: ListedFile, version: str) -> Path:

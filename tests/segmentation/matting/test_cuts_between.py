@@ -42,7 +42,7 @@ def film(tmp_path_factory, request):
 def looks(film, step, *, cuda_device=None, **more):
     with open_video(film, cuda_device=cuda_device) as frames:
         cuts = CutsBetween(frames, step, **({"eye": Region(0, 0, WIDTH, HEIGHT), "threshold": 0.05} | more))
-        return [(frame.index, cuts.starts_shot(frame)) for frame in cuts]
+        return [(frame.index, cuts.change(frame).starts_shot) for frame in cuts]
 
 
 @pytest.mark.parametrize("step", [2, 3, 5])

@@ -22,6 +22,7 @@ from vitascope.models.rvm.rvm import RvmNetwork
 from vitascope.segmentation.matting.batch import Batch
 from vitascope.segmentation.matting.estimates import small_alpha
 from vitascope.segmentation.matting.look_ahead import LOOK_AHEAD_SIDE, SETTLING_SIDE, look_ahead
+from vitascope.segmentation.matting.scene_cuts import Change
 from vitascope.segmentation.matting.shots import ShotInference
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 from vitascope.segmentation.people.kept import KeptPeople
@@ -148,8 +149,8 @@ def test_a_frame_amid_a_shot_in_which_much_is_new_is_seen_small_first(make):
     shots = ShotInference(network, warm_up_frames=0, sizer=sizer, settles_again=True)
     pictures = np.zeros((8, 1, 3, 288, 1024), np.float32)
     frames = [frame_of([], index=index) for index in range(8)]
-    starts, is_new = ([at in places for at in range(8)] for places in ((0, 5), (0, 2, 5, 6)))
-    shots.estimate(Batch(frames, pictures, starts, is_new))
+    changes = {0: Change.NEW_SHOT, 2: Change.MUCH_IS_NEW, 5: Change.NEW_SHOT, 6: Change.MUCH_IS_NEW}
+    shots.estimate(Batch(frames, pictures, [changes.get(at, Change.SMALL) for at in range(8)]))
     widths = [width for count, *_, width in network.shown for _ in range(count)]
     assert widths == [1024] * 2 + [LOOK_AHEAD_SIDE] + [1024] * 4 + [LOOK_AHEAD_SIDE] + [1024] * 2
     assert shots.state.seen.shape == (1, 144, 512)
@@ -347,7 +348,8 @@ def test_a_shot_begins_and_settles_again_on_a_gpu_as_on_the_processor(rvm_model_
         frames = [frame_of([], index=index) for index in range(8)]
         images = cupy.asarray(shown) if name == "gpu" else shown
         try:
-            estimates = shots.estimate(Batch(frames, images, [True] + [False] * 7, [False] * 5 + [True] * 3))
+            changes = [Change.NEW_SHOT, *[Change.SMALL] * 4, *[Change.MUCH_IS_NEW] * 3]
+            estimates = shots.estimate(Batch(frames, images, changes))
             alphas_of[name] = np.stack(
                 [
                     to_numpy(small_alpha(estimate, picture, wanted))

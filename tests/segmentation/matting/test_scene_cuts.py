@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import chain
+
 import cv2
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from skimage import data
 
 from vitascope.segmentation.matting.batch import tile_means
-from vitascope.segmentation.matting.scene_cuts import LOOK_AHEAD_FRAMES, SceneCutDetector
+from vitascope.segmentation.matting.scene_cuts import LOOK_AHEAD_FRAMES, Change, SceneCutDetector
 
 SIZE = 27, 48
 
@@ -41,7 +43,7 @@ def cuts(film, *, threshold=0.05, gathered=1):
     starts = [start for batch in batches for decided in detector.see(batch) for start in decided]
     starts += detector.finish()
     assert len(starts) == len(film)
-    return [number for number, start in enumerate(starts) if start]
+    return [number for number, change in enumerate(starts) if change.starts_shot]
 
 
 def test_the_first_picture_is_no_cut_and_other_places_are():
@@ -140,11 +142,8 @@ def test_much_is_new_where_something_large_passes_and_not_in_a_pan(gathered):
         picture[:, :, place] = FIRST[0][:, :, place]
     detector, told = SceneCutDetector(0.05), []
     for first in range(0, len(passing), gathered):
-        decided = detector.see(np.stack(passing[first : first + gathered]))
-        assert sum(map(len, decided)) == len(detector.much_is_new)
-        told += detector.much_is_new
-    detector.finish()
-    told += detector.much_is_new
+        told += chain.from_iterable(detector.see(np.stack(passing[first : first + gathered])))
+    told = [change is Change.MUCH_IS_NEW for change in [*told, *detector.finish()]]
     assert len(told) == len(passing)
     assert not any(told[:9])
     assert any(told[9:16])

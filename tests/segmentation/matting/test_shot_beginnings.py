@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from lever_network import frame_of
 from vitascope.segmentation.matting.batch import Batch
+from vitascope.segmentation.matting.scene_cuts import Change
 from vitascope.segmentation.matting.shot_windows import ShotBeginnings
 
 FRAME = frame_of([])
@@ -15,7 +16,7 @@ FRAME = frame_of([])
 
 def batch_of(numbers, starts):
     images = np.array(numbers, np.float32).reshape(-1, 1, 1, 1, 1)
-    return Batch([FRAME] * len(numbers), images, list(starts), tiles=images[:, 0])
+    return Batch([FRAME] * len(numbers), images, list(map(Change, starts)), tiles=images[:, 0])
 
 
 def numbers_of(batch):
@@ -51,7 +52,7 @@ def test_a_shot_begins_with_all_its_first_frames_in_one_batch(starts, sizes, fra
 
 def test_what_needs_no_pictures_does_not_wait_and_what_follows_begins_anew():
     beginnings = ShotBeginnings(4)
-    known = Batch([FRAME] * 2, None, [False] * 2)
+    known = Batch([FRAME] * 2, None, [Change.SMALL] * 2)
     assert beginnings.add(known) == [known]
     assert beginnings.add(batch_of([0, 1], [False] * 2)) == []
     (whole,) = beginnings.add(batch_of([2, 3], [False] * 2))

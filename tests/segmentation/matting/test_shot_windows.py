@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from lever_network import frame_of
 from vitascope.segmentation.matting.batch import Batch
+from vitascope.segmentation.matting.scene_cuts import Change
 from vitascope.segmentation.matting.shot_windows import FOLLOWING_FRAMES, WINDOW_FRAMES, ShotWindows
 
 FRAME = frame_of([])
@@ -19,7 +20,7 @@ MOST = WINDOW_FRAMES + FOLLOWING_FRAMES
 
 def batch_of(numbers, starts):
     frames = [replace(FRAME, index=number) for number in numbers]
-    return Batch(frames, np.zeros((len(frames), 1, 1, 1, 1), np.float32), list(starts))
+    return Batch(frames, np.zeros((len(frames), 1, 1, 1, 1), np.float32), list(map(Change, starts)))
 
 
 def numbers_of(frames):
@@ -57,7 +58,7 @@ def test_windows_are_counted_from_a_shots_beginning_and_know_what_follows(length
 
 def test_what_needs_no_pictures_does_not_wait_and_what_follows_begins_anew():
     windows = ShotWindows()
-    known = Batch([FRAME] * 2, None, [False] * 2)
+    known = Batch([FRAME] * 2, None, [Change.SMALL] * 2)
     assert windows.add(batch_of(range(3), [False] * 3)) == []
     before, same = windows.add(known)
     assert (numbers_of(before.frames), same) == ([0, 1, 2], known)
@@ -84,5 +85,5 @@ def test_large_frames_make_short_windows(size, length):
         *[np.broadcast_to(np.uint8(0), (size[0] // 2, size[1] // 2))] * 2,
     ]
     frames = [FRAME.with_planes(planes)] * MOST
-    batch = Batch(frames, np.zeros((MOST, 1, 1, 1, 1), np.float32), [False] * MOST)
+    batch = Batch(frames, np.zeros((MOST, 1, 1, 1, 1), np.float32), [Change.SMALL] * MOST)
     assert len(ShotWindows().add(batch)[0]) == length

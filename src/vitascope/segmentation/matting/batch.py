@@ -18,6 +18,7 @@ from vitascope.frames import Frame
 from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
 from vitascope.gpu.kernels.resize_normalize import resized
 from vitascope.models.network import FloatArray, InputLayout, MatteEstimate, NetworkInput
+from vitascope.segmentation.matting.scene_cuts import Change
 
 TILES_LONGEST_SIDE = 48
 """Tiles along the longest side in ``tile_means``: a tile has about 16 samples of the network's picture."""
@@ -80,19 +81,17 @@ class Batch:
     frames: Sequence[Frame]
     images: Any
     """[T, E, ...] in the network's input format, NumPy or CuPy; None if all mattes are known."""
-    starts_shot: Sequence[bool] = ()
-    """For each frame, True if it starts a shot; empty until that is known."""
-    much_is_new: Sequence[bool] = ()
-    """For each frame, True where much of the picture is new, apart from motion; empty if unknown."""
+    changes: Sequence[Change] = ()
+    """How each frame differs from those before it; empty until that is known."""
     tiles: Any = None
     """float32 [T, 3 E, rows, columns], RGB 0..1: ``tile_means`` of each frame, or only of the first eye [T,
     3, ...] if no lever needs both; cuts are found with the first eye's. None if not needed. On the images'
     device at first, in the host's memory when cuts are searched for."""
     prepared: Any = None
     """CUDA event after which frames and images are ready; None on the CPU."""
-    decided: Sequence[tuple[bool, bool]] = ()
-    """For each frame that this batch decides, also earlier ones that waited for it: whether it starts a shot, and
-    whether much of it is new. Empty until cuts are looked for."""
+    decided: Sequence[Change] = ()
+    """Changes of the frames that this batch decides, also of earlier ones that waited for it; empty until cuts are
+    looked for."""
     is_cut_short: bool = False
     """True if the batch begins a shot and the run ends within the frames of its look-ahead: a longer run
     would give other mattes."""
@@ -108,6 +107,11 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.frames)
+
+    @property
+    def starts_shot(self) -> Sequence[bool]:
+        """For each frame, True if it starts a shot; empty until that is known."""
+        return [change.starts_shot for change in self.changes]
 
     @property
     def nbytes(self) -> int:
@@ -132,8 +136,7 @@ class Batch:
         return cls(
             [frame for batch in batches for frame in batch.frames],
             together([batch.images for batch in batches]),
-            [starts for batch in batches for starts in batch.starts_shot],
-            much_is_new=[is_new for batch in batches for is_new in batch.much_is_new],
+            [change for batch in batches for change in batch.changes],
             tiles=None if batches[0].tiles is None else np.concatenate([batch.tiles for batch in batches]),
             shown=together([batch.shown for batch in batches]),
             made_of=[source for batch in batches for source in batch._sources()],
@@ -157,8 +160,7 @@ class Batch:
         return Batch(
             [self.frames[index] for index in where],
             taken(self.images),
-            [self.starts_shot[index] for index in where] if self.starts_shot else (),
-            much_is_new=[self.much_is_new[index] for index in where] if self.much_is_new else (),
+            [self.changes[index] for index in where] if self.changes else (),
             tiles=None if self.tiles is None else self.tiles[where],
             is_cut_short=self.is_cut_short,
             following=self.following,

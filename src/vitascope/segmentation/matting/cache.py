@@ -39,6 +39,7 @@ from vitascope.gpu.memory.disk_cache import CacheManager
 from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.batch import Batch, Estimator, RememberingEstimator, tile_means
 from vitascope.segmentation.matting.estimates import as_coefficients, plain_rgb
+from vitascope.segmentation.matting.scene_cuts import Change
 from vitascope.segmentation.matting.shots import StreamNetwork
 
 GREYS = (-0.1, 1.1)
@@ -506,7 +507,7 @@ class CachedMattes:
         wanted = self._stream.wanted
         images = self._stream.views.make([frame], wanted)
         tiles = to_numpy(tile_means(plain_rgb(images, wanted)))
-        return self._asked(Batch([frame], images, [self.starts_shot(frame.index)], tiles=tiles))[0]
+        return self._asked(Batch([frame], images, [Change(self.starts_shot(frame.index))], tiles=tiles))[0]
 
     def _inferred(self, batch: Batch) -> list[MatteEstimate]:
         if not self._has_begun and self._cache.known_frames:
@@ -523,7 +524,7 @@ class CachedMattes:
     def _asked(self, batch: Batch) -> list[MatteEstimate]:
         """Run the network; after frames that it did not see, a new shot starts for it."""
         if self._broke_off:
-            batch = replace(batch, starts_shot=[True, *batch.starts_shot[1:]])
+            batch = replace(batch, changes=[Change.NEW_SHOT, *batch.changes[1:]])
             self._broke_off = False
         return self._opened().estimate(batch)
 

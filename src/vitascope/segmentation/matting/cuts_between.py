@@ -17,7 +17,7 @@ from vitascope.gpu.kernels.cuda_module import is_on_gpu
 from vitascope.gpu.kernels.preprocess import preprocess
 from vitascope.gpu.kernels.region import Region
 from vitascope.segmentation.matting.batch import tiles_size
-from vitascope.segmentation.matting.scene_cuts import SceneCutDetector
+from vitascope.segmentation.matting.scene_cuts import Change, SceneCutDetector
 
 _SAMPLES_A_TILE = 16
 """Samples along each side of a tile: about as many as in the network's picture."""
@@ -31,7 +31,7 @@ class CutsBetween:
     The detector is tuned on consecutive frames. With only every third frame it missed a cut in ten of
     ``benchmarks/shot_quality``, and people inherited the number of somebody who had stood in the same place.
 
-    Iterate once, on one thread; ``starts_shot`` may be called on another.
+    Iterate once, on one thread; ``change`` may be called on another.
 
     Args:
         frames: All frames, on either device.
@@ -43,7 +43,7 @@ class CutsBetween:
     def __init__(self, frames: Iterable[Frame], step: int, *, eye: Region, threshold: float) -> None:
         self._frames, self._step, self._eye = frames, step, eye
         self._detector = SceneCutDetector(threshold)
-        self._starts: dict[int, bool] = {}
+        self._changes: dict[int, Change] = {}
         self._size = tiles_size(*eye.size)
         self._stream: Any = None
 
@@ -52,17 +52,17 @@ class CutsBetween:
         waiting: deque[Frame | None] = deque()  # None for one that is skipped
         began = False
 
-        def settled(decided: list[bool]) -> Iterator[Frame]:
+        def settled(decided: list[Change]) -> Iterator[Frame]:
             nonlocal began
-            for starts in decided:
-                frame, began = waiting.popleft(), began or starts
+            for change in decided:
+                frame, began = waiting.popleft(), began or change.starts_shot
                 if frame is not None:
-                    self._starts[frame.index], began = began, False
+                    self._changes[frame.index], began = Change(began), False
                     yield frame
 
         numbers = count()
         for frames in self._groups():
-            decided: list[list[bool]] = []
+            decided: list[list[Change]] = []
             for is_gpu, together in groupby(frames, _is_on_gpu):
                 look = self._tiles_on_gpu if is_gpu else self._grey_tiles
                 decided += self._detector.see(look(list(together)))
@@ -72,9 +72,9 @@ class CutsBetween:
                 yield from settled(some)
         yield from settled(self._detector.finish())
 
-    def starts_shot(self, frame: Frame) -> bool:
-        """True if a shot began since the frame yielded before this one; call once for each frame."""
-        return self._starts.pop(frame.index)
+    def change(self, frame: Frame) -> Change:
+        """``NEW_SHOT`` if a shot began since the frame yielded before this one; call once for each frame."""
+        return self._changes.pop(frame.index)
 
     def _groups(self) -> Iterator[list[Frame]]:
         """Group frames; one by one on the CPU, so that none is kept longer than needed."""

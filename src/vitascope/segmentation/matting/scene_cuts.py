@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 from itertools import pairwise, product
 from statistics import median
@@ -65,6 +66,20 @@ counterpart, the more is allowed."""
 _DISSOLVE_STEP = 0.25
 """Maximum step of a dissolve in one frame; a lamp is switched on in a larger one."""
 _QUIET_FRAMES, _QUIET_AFTER_DISSOLVE = 10, 24
+
+
+class Change(Enum):
+    """How a frame differs from the frames before it. ``Change(True)`` starts a shot, ``Change(False)`` does not."""
+
+    SMALL = 0
+    NEW_SHOT = 1
+    MUCH_IS_NEW = 2
+    """The shot goes on, but much of the picture is new, apart from motion."""
+
+    @property
+    def starts_shot(self) -> bool:
+        """True if the frame starts a shot."""
+        return self is Change.NEW_SHOT
 
 
 class _Block(NamedTuple):
@@ -160,16 +175,13 @@ class SceneCutDetector:
         self._steps: deque[float] = deque(maxlen=_STEPS_REMEMBERED)
         self._step: float | None = None
         """Newness of the first waiting frame; None until it is compared."""
-        self.much_is_new: list[bool] = []
-        """True where much is new, apart from motion: for each frame that ``see`` or ``finish`` decided last, in
-        order."""
         self._number = 0
         self._quiet_until = LOOK_AHEAD_FRAMES
         self._seen_count = 0
         self._rows: npt.NDArray[np.float32] | None = None
         """Luma of the last frames, [frames, samples]."""
 
-    def see(self, tiles: npt.NDArray[np.float32]) -> list[list[bool]]:
+    def see(self, tiles: npt.NDArray[np.float32]) -> list[list[Change]]:
         """Look at the next frames.
 
         Args:
@@ -177,22 +189,19 @@ class SceneCutDetector:
                 pictures' tiles (``tile_means``), in the host's memory.
 
         Returns:
-            For each frame, the decisions that it completes, in frame order: True where a shot starts. Empty while
-            frames wait for later ones; then several at once. The first frame starts none.
+            For each frame, the decisions that it completes, in frame order. Empty while frames wait for later ones;
+            then several at once. The first frame starts no shot.
         """
-        self.much_is_new = []
         if self._threshold <= 0:
-            self.much_is_new += [False] * len(tiles)
-            return [[False] for _ in tiles]
+            return [[Change.SMALL] for _ in tiles]
         decided = []
         for picture in self._pictures(tiles):
             self._waiting.append(picture)
             decided.append(self._decisions(is_last=False))
         return decided
 
-    def finish(self) -> list[bool]:
+    def finish(self) -> list[Change]:
         """Decide on the frames that still wait, at the end of the stream."""
-        self.much_is_new = []
         return self._decisions(is_last=True)
 
     def _pictures(self, tiles: npt.NDArray[np.float32]) -> list[_Picture]:
@@ -239,8 +248,8 @@ class SceneCutDetector:
             )
         ]
 
-    def _decisions(self, *, is_last: bool) -> list[bool]:
-        decided: list[bool] = []
+    def _decisions(self, *, is_last: bool) -> list[Change]:
+        decided: list[Change] = []
         while self._waiting:
             here = self._waiting[0]
             last = self._last_like(here)
@@ -254,7 +263,8 @@ class SceneCutDetector:
                     break
                 starts = self._is_new_to_all(last, here, self._step, motion)
             starts = starts or (here.has_structure and self._is_dissolved(here))
-            decided.append(starts)
+            goes_on = Change.MUCH_IS_NEW if self._step >= MUCH_NEW else Change.SMALL
+            decided.append(Change.NEW_SHOT if starts else goes_on)
             self._pass(self._waiting.popleft(), self._step, starts=starts)
             self._step = None
         return decided
@@ -329,7 +339,6 @@ class SceneCutDetector:
 
     def _pass(self, picture: _Picture, step: float, *, starts: bool) -> None:
         self._steps.append(step)
-        self.much_is_new.append(step >= MUCH_NEW)
         if starts:
             self._before.clear()
             self._steps.clear()

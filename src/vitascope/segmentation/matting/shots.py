@@ -33,6 +33,7 @@ from vitascope.segmentation.matting.estimates import enlarged, small_alpha
 from vitascope.segmentation.matting.fisheye import FisheyeViews
 from vitascope.segmentation.matting.look_ahead import look_ahead, settle, settle_again, settled_alpha
 from vitascope.segmentation.matting.rim_people import RimPeople
+from vitascope.segmentation.matting.scene_cuts import Change
 from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
 from vitascope.segmentation.report import Tally
 
@@ -363,17 +364,13 @@ class ShotInference:
         """Mattes of the next frames."""
         self._count(batch)
         numbers = [frame.index for frame in batch.frames]
-        return self.finish(
-            self._answers(batch.images, batch.starts_shot, numbers, much_is_new=batch.much_is_new)
-        )
+        return self.finish(self._answers(batch.images, batch.changes, numbers))
 
     def begin(self, batch: Batch) -> list[Answer]:
         """Like ``estimate``, but leaves to ``Answer.finish`` what any thread may do on the CPU."""
         self._count(batch)
         numbers = [frame.index for frame in batch.frames]
-        return self._answers(
-            batch.images, batch.starts_shot, numbers, much_is_new=batch.much_is_new, shown=batch.shown
-        )
+        return self._answers(batch.images, batch.changes, numbers, shown=batch.shown)
 
     def run(
         self, images: Any, starts_shot: Sequence[bool], *, indices: Sequence[int] | None = None
@@ -393,7 +390,7 @@ class ShotInference:
             DeviceMemoryError: Memory ran out, and there is no sizer, or a single frame does not fit.
         """
         numbers = range(len(images)) if indices is None else indices
-        return self.finish(self._answers(images, starts_shot, numbers))
+        return self.finish(self._answers(images, list(map(Change, starts_shot)), numbers))
 
     def finish(self, answers: Sequence[Answer]) -> list[MatteEstimate]:
         """Finish the answers of consecutive frames.
@@ -415,19 +412,17 @@ class ShotInference:
     def _answers(
         self,
         images: Any,
-        starts_shot: Sequence[bool],
+        changes: Sequence[Change],
         numbers: Sequence[int],
         *,
-        much_is_new: Sequence[bool] = (),
         shown: Any = None,
     ) -> list[Answer]:
         """Run the network.
 
         Args:
             images: As in ``run``.
-            starts_shot: Likewise.
+            changes: For each of the T frames.
             numbers: The ``indices`` of ``run``.
-            much_is_new: As in ``Batch``.
             shown: The fisheye pictures of ``images``, if they are made already.
         """
         people = self._people
@@ -439,9 +434,8 @@ class ShotInference:
             and isinstance(self._state, FollowingState)
         )
 
-        settles = [False] * len(images)
-        if self._settles_again and much_is_new:
-            settles = [is_new and not starts for is_new, starts in zip(much_is_new, starts_shot, strict=True)]
+        starts_shot = [change.starts_shot for change in changes]
+        settles = [self._settles_again and change is Change.MUCH_IS_NEW for change in changes]
 
         def show(first: int, end: int) -> Any:
             views = self.fisheye

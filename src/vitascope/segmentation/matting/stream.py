@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -39,7 +39,7 @@ from vitascope.segmentation.matting.estimates import as_coefficients, plain_rgb,
 from vitascope.segmentation.matting.fisheye import FisheyeViews
 from vitascope.segmentation.matting.levers.chain import build_chain
 from vitascope.segmentation.matting.people_seen import PeopleSeen
-from vitascope.segmentation.matting.scene_cuts import SceneCutDetector
+from vitascope.segmentation.matting.scene_cuts import Change, SceneCutDetector
 from vitascope.segmentation.matting.shot_windows import ShotBeginnings, ShotWindows
 from vitascope.segmentation.matting.shots import EyeViews, StreamNetwork, Times
 from vitascope.segmentation.matting.stereo_agreement import StereoAgreement
@@ -135,8 +135,8 @@ class StreamMatting:
         self.cut_count = 0
         self.cut_pts: list[int] = []
         """pts of the frames that started a shot so far."""
-        self.told_cuts: Callable[[Frame], bool] | None = None
-        """Tells whether the next frame starts a shot, if another stage finds cuts; None if cuts are found here."""
+        self.told_changes: Callable[[Frame], Change] | None = None
+        """Tells the change of the next frame, if another stage finds cuts; None if cuts are found here."""
         eye_size = upright_size(self.regions[0].size, rotation_degrees)
         known = None if cache is None or not cache.is_complete else cache.network_input
         self._fisheye: FisheyeViews | None = None
@@ -229,7 +229,7 @@ class StreamMatting:
         if self._finishes_apart(batch) and self._fisheye is not None:
             batch.shown = self._fisheye.show(batch.images, memory=self._memory_of_shown)
         for_levers = self.options.inference.wants_tiles
-        looks_for_cuts = self.options.scene_cut_threshold > 0 and self.told_cuts is None
+        looks_for_cuts = self.options.scene_cut_threshold > 0 and self.told_changes is None
         if for_levers or looks_for_cuts:
             eyes = batch.images if for_levers else batch.images[:, :1]  # cuts need only one
             batch.tiles = tile_means(plain_rgb(eyes, self.network_input))
@@ -241,20 +241,17 @@ class StreamMatting:
         Args:
             batch: The next one, with its tiles in the host's memory.
         """
-        if self.told_cuts is not None:
-            batch.decided = [(self.told_cuts(frame), False) for frame in batch.frames]
+        if self.told_changes is not None:
+            batch.decided = list(map(self.told_changes, batch.frames))
         elif batch.images is None or self.options.scene_cut_threshold <= 0:
-            batch.decided = [*self._decided(self._cuts.finish()), *[(False, False)] * len(batch)]
+            batch.decided = [*self._cuts.finish(), *[Change.SMALL] * len(batch)]
         else:
             decided = self._cuts.see(batch.tiles[:, :3])
             if self._waits:
-                batch.decided = self._decided(chain.from_iterable(decided))
+                batch.decided = list(chain.from_iterable(decided))
             else:
-                batch.decided = [(any(starts), False) for starts in decided]
+                batch.decided = [Change(Change.NEW_SHOT in changes) for changes in decided]
         return batch
-
-    def _decided(self, starts_shot: Iterable[bool]) -> list[tuple[bool, bool]]:
-        return list(zip(starts_shot, self._cuts.much_is_new, strict=True))
 
     def infer(self, batches: Sequence[Batch]) -> list[Matted]:
         """Run the network over consecutive frames; a cut inside a batch splits it.
@@ -268,7 +265,7 @@ class StreamMatting:
         matted: list[Matted] = []
         for without_pictures, group in groupby(batches, lambda batch: batch.images is None):
             some = list(group)
-            decided = [decision for batch in some for decision in batch.decided]
+            decided = [change for batch in some for change in batch.decided]
             batch, waiting = Batch.joined(some), self._undecided
             if waiting is not None and without_pictures:
                 matted += self._infer_decided(waiting, decided[: len(waiting)])
@@ -283,29 +280,27 @@ class StreamMatting:
         """Matte the waiting frames at the end of the stream."""
         matted: list[Matted] = []
         if self._undecided is not None:
-            matted += self._infer_decided(self._undecided, self._decided(self._cuts.finish()))
+            matted += self._infer_decided(self._undecided, self._cuts.finish())
         for batch in self._beginnings.flush():
             matted += self._matted(batch)
         self._seen.finish()
         return matted
 
-    def _infer_decided(self, batch: Batch, decided: Sequence[tuple[bool, bool]]) -> list[Matted]:
+    def _infer_decided(self, batch: Batch, decided: list[Change]) -> list[Matted]:
         """Matte the frames for which cuts are decided; the others wait."""
         count = len(decided)
         self._undecided = batch.take(range(count, len(batch))) if count < len(batch) else None
         if not count:
             return []
         batch = batch.take(range(count))
-        starts, batch.much_is_new = [one for one, _ in decided], [is_new for _, is_new in decided]
         if self._cached is not None:
             for at, frame in enumerate(batch.frames):
                 if self._cached.is_known(frame.index):
-                    starts[at] = self._cached.starts_shot(frame.index)
-        batch.starts_shot = starts
-        self.cut_count += sum(starts)
-        self.cut_pts += [
-            frame.pts for frame, starts_shot in zip(batch.frames, starts, strict=True) if starts_shot
-        ]
+                    decided[at] = Change(self._cached.starts_shot(frame.index))
+        batch.changes = decided
+        cuts = [frame.pts for frame, starts in zip(batch.frames, batch.starts_shot, strict=True) if starts]
+        self.cut_count += len(cuts)
+        self.cut_pts += cuts
         self._tally.frames += count
         return [one for complete in self._beginnings.add(batch) for one in self._matted(complete)]
 

@@ -186,7 +186,7 @@ def _look(
             if step > 1:
                 matting, threshold = film.job.matting, wanted.scene_cut_threshold
                 looks = cuts = CutsBetween(source, step, eye=matting.regions[0], threshold=threshold)
-                matting.told_cuts = cuts.starts_shot
+                matting.told_changes = cuts.change
 
             pipeline = film.pipeline(
                 looks,

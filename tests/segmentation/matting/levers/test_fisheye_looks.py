@@ -16,6 +16,7 @@ from vitascope.gpu.kernels.region import Region
 from vitascope.models.network import NetworkInput
 from vitascope.segmentation.matting.fisheye import FisheyeViews
 from vitascope.segmentation.matting.levers.fisheye_looks import FisheyePictures
+from vitascope.segmentation.matting.scene_cuts import Change
 from vitascope.segmentation.matting.shot_windows import WINDOW_FRAMES
 from vitascope.segmentation.matting.shots import EyeViews
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
@@ -145,7 +146,7 @@ def test_pictures_change_with_the_next_window_and_the_next_shot(monkeypatch):
     starts = [index == 2 * count for index in range(len(frames))]
 
     def told(_, batch):
-        batch.decided = [(starts[frame.index], False) for frame in batch.frames]
+        batch.decided = [Change(starts[frame.index]) for frame in batch.frames]
         return batch
 
     monkeypatch.setattr(StreamMatting, "find_cuts", told)

@@ -22,6 +22,7 @@ from vitascope.segmentation.matting.batch import Batch
 from vitascope.segmentation.matting.levers import missed_on_the_way
 from vitascope.segmentation.matting.levers.missed_on_the_way import MissedOnTheWay
 from vitascope.segmentation.matting.rim_people import RimPeople
+from vitascope.segmentation.matting.scene_cuts import Change
 from vitascope.segmentation.matting.shots import EyeViews, StreamNetwork
 from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 from vitascope.vr.projection import Equirectangular
@@ -204,8 +205,8 @@ def lever():
 
 def alphas_of(lever, stream, frames, *, begins):
     images = stream.views.make(frames, stream.wanted)
-    starts = [begins, *[False] * (len(frames) - 1)]
-    return np.stack([one.offset for one in lever.estimate(Batch(frames, images, starts))])
+    changes = [Change(begins), *[Change.SMALL] * (len(frames) - 1)]
+    return np.stack([one.offset for one in lever.estimate(Batch(frames, images, changes))])
 
 
 @pytest.mark.parametrize("cut", [1, 5, 8, 13, PERIOD, PERIOD + 3])

@@ -15,6 +15,7 @@ from vitascope.gpu.interchange import to_cupy, to_numpy
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.batch import Batch
 from vitascope.segmentation.matting.levers.scenery import Scenery, in_doubt, kept_shares
+from vitascope.segmentation.matting.scene_cuts import Change
 
 SIZE = HEIGHT, WIDTH = 90, 160
 SHOWN = NetworkInput((4 * HEIGHT, 4 * WIDTH), "NCHW")
@@ -141,7 +142,7 @@ def window(*, bikes=(), move=np.asarray):
     offsets = np.stack([cv2.resize(one, (5 * WIDTH, 5 * HEIGHT)) for one in alphas])[:, None, None]
     estimates = [MatteEstimate(gain=move(0 * one), offset=move(one)) for one in offsets]
     frames: list[Frame] = [None] * len(alphas)
-    return Batch(frames, move(np.ascontiguousarray(images)), [False] * len(alphas)), estimates
+    return Batch(frames, move(np.ascontiguousarray(images)), [Change.SMALL] * len(alphas)), estimates
 
 
 def test_mattes_without_scenery_are_the_same_ones(threads):

@@ -26,6 +26,7 @@ from vitascope.segmentation.matting.estimates import bounded
 from vitascope.segmentation.matting.levers.missed_people import MissedPeople
 from vitascope.segmentation.matting.levers.motion_smoothing import MotionSmoothing
 from vitascope.segmentation.matting.levers.scenery import Scenery, in_doubt
+from vitascope.segmentation.matting.scene_cuts import Change
 from vitascope.segmentation.matting.shot_windows import FOLLOWING_FRAMES
 from vitascope.segmentation.matting.shots import ShotInference, StreamNetwork, bounds_of_calls, next_part
 
@@ -243,7 +244,7 @@ class Bidirectional:
             if smoothed is not None and completed is seen:
                 return smoothed
             # Where something large passes, motion points to the wrong places.
-            if is_doubtful and not any(batch.much_is_new[1:]):
+            if is_doubtful and Change.MUCH_IS_NEW not in batch.changes[1:]:
                 completed = self._smoothing.restored(batch.frames, completed, motion)
             return self._smoothing.smooth(batch.frames, completed, motion)
         except BaseException:
@@ -367,7 +368,7 @@ class Bidirectional:
             shown = frames[max(end - self._most, 0) : end][::-1]
             images = self._stream.views.make(shown, wanted)
             images = mirrored(images, wanted.layout)
-            answers = shots.estimate(Batch(shown, images, [False] * len(shown)))
+            answers = shots.estimate(Batch(shown, images, [Change.SMALL] * len(shown)))
             beyond = max(end - count, 0)
             if beyond < len(shown):
                 known = self._known(answers[beyond:], images[beyond:], wanted, mirrored=True)

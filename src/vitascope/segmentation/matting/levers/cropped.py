@@ -24,6 +24,7 @@ from vitascope.segmentation.matting.levers.surroundings import (
     still_fits,
     total_area,
 )
+from vitascope.segmentation.matting.scene_cuts import Change
 from vitascope.segmentation.matting.shots import StreamNetwork
 
 
@@ -64,7 +65,7 @@ class Cropped(Surroundings):
         whole = self._shots.state
         state = whole.window(parts) if isinstance(whole, SpatialState) else whole
         shots = self._stream.shots(state=state)
-        answers = shots.estimate(replace(batch, images=images, starts_shot=[False] * len(batch)))
+        answers = shots.estimate(replace(batch, images=images, changes=[Change.SMALL] * len(batch)))
         mattes = [
             small_alpha(answer, seen, self._wanted) for answer, seen in zip(answers, images, strict=True)
         ]

@@ -20,6 +20,7 @@ from vitascope.gpu.kernels.small_matte import BoundedMatte
 from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.batch import Batch, mirrored
 from vitascope.segmentation.matting.estimates import COARSER, bounded, coarse, small_alpha
+from vitascope.segmentation.matting.scene_cuts import Change
 from vitascope.segmentation.matting.shots import ShotInference, Views
 
 _PERSON: Final = 0.5
@@ -283,7 +284,7 @@ def shown_smaller(
         planes[some] = with_smaller_people(planes[some], alphas[some], large[some], paint[some])
     if is_mirrored:
         images = mirrored(images, wanted.layout)
-    answers = shots.estimate(Batch(frames, images, [False] * len(frames)))
+    answers = shots.estimate(Batch(frames, images, [Change.SMALL] * len(frames)))
     return bounded(answers, images, wanted, is_mirrored=is_mirrored)
 
 

@@ -18,6 +18,7 @@ from vitascope.segmentation.matting.levers.surroundings import (
     still_fits,
     total_area,
 )
+from vitascope.segmentation.matting.scene_cuts import Change
 from vitascope.segmentation.matting.shots import StreamNetwork
 
 _MOST_ENLARGED = 2.0
@@ -92,8 +93,8 @@ class Zoomed(Surroundings):
     ) -> list[MatteEstimate]:
         """Mattes from the parts; from the whole pictures for people who extend beyond their parts."""
         images = self._stream.views.make(batch.frames, plan.wanted, windows=plan.windows)
-        starts = [self._restarts, *[False] * (len(batch) - 1)]
-        answers = self._enlarged.estimate(replace(batch, images=images, starts_shot=starts))
+        changes = [Change(self._restarts), *[Change.SMALL] * (len(batch) - 1)]
+        answers = self._enlarged.estimate(replace(batch, images=images, changes=changes))
         self._restarts = False
         mattes = [
             small_alpha(answer, seen, plan.wanted) for answer, seen in zip(answers, images, strict=True)
