@@ -9,6 +9,7 @@ import pytest
 from vitascope.animation.face import FaceMotion, rotation_from_degrees
 from vitascope.animation.mesh import head
 from vitascope.animation.mesh.animator import MeshAnimator
+from vitascope.animation.mesh.deform import Gains, bend
 from vitascope.animation.mesh.head import CutPortrait, cut_out, find_person, uncut
 from vitascope.animation.mesh.layers import Patch
 from vitascope.animation.mesh.rig import build_rig, with_person
@@ -121,6 +122,25 @@ def test_hair_goes_as_the_head_does_to_its_end(mesh, astronaut, rig, matte):
     assert after.weights[hair].min() > 0.93 > before.weights[hair].min()
     assert (after.weights[-1] == 0).all()
     assert (np.diff(after.weights, axis=0) <= 1e-6).all()
+
+
+def test_tall_hair_is_not_pressed_flat_by_a_head_that_rises(mesh, astronaut, rig, matte):
+    grown = matte.copy()
+    landmarks = rig.face.landmarks
+    (x, y), across = landmarks[10, :2].astype(int), 0.6 * rig.face_height
+    tall = round(0.8 * rig.face_height)
+    cv2.ellipse(grown, (int(x), int(y)), (int(across), tall), 0, 0, 360, 1.0, -1)
+    usual, taller = with_person(rig, matte), with_person(rig, grown)
+    np.testing.assert_array_equal(usual.rings.sources, rig.rings.sources)
+    up = int(np.argmin(rig.rings.directions[:, 1]))
+    heights = y - taller.rings.sources[:, up, 1]
+    assert taller.rings.weights[heights < 0.85 * tall, up].min() > 0.9
+    motion = FaceMotion(translation=np.float32([0, -5]), vertices=np.zeros((468, 3), np.float32))
+    bent = bend(taller, mesh, motion, displacement=motion.vertices, gains=Gains())
+    places = bent.places[468:].reshape(*taller.rings.weights.shape, 2)[:, up, 1]
+    risen = taller.rings.sources[:, up, 1] - places
+    assert risen[heights < 0.85 * tall].min() > 4 * rig.pose.scale
+    assert taller.box[1] < rig.box[1] or rig.box[1] == 0
 
 
 def test_what_was_hidden_goes_on_as_what_is_beside_it():

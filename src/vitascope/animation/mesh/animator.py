@@ -207,12 +207,12 @@ class MeshAnimator(Closing):
         if matte is None:
             cut = uncut(rgb, rig)
         else:
-            person, wide = matte, widened(rgb, face, rig, matte)
-            if wide is not None:
+            person, rig = matte, with_person(rig, matte)
+            if (wide := widened(rgb, face, rig, matte)) is not None:
                 rgb, face, person, matte, shown, box = wide
                 rig = with_glasses(build_rig(self._mesh, face, size=matte.shape), rgb)
-                rig = replace(rig, box=box)
-            rig, cut = with_person(rig, matte), cut_out(rgb, rig, person)
+                rig = replace(with_person(rig, matte), box=box)
+            cut = cut_out(rgb, rig, person)
         maps, eyes, mouth = plan_maps(rig, self._mesh), make_eyeballs(rgb, rig), Mouth(rgb, rig)
         creases = Creases(rgb, cut, rig)
         on_gpu = None

@@ -38,8 +38,9 @@ _UPPER_LASHES, _LOWER_LASHES = 0.035, 0.012
 """Height of lashes and wet rim, in widths of the eye."""
 _UPPER_SKIN, _LOWER_SKIN = 0.35, 0.3
 """Distance from a lid's edge to skin without lashes or rim, as a share of that to the next row of points."""
-_LONGEST_HAIR = 0.9
-"""Maximum reach of hair beyond the mesh's border, in ring radii: what reaches farther is not only hair."""
+_LONGEST_HAIR, _TALLER = 0.9, 0.9
+"""Maximum reach of hair beyond the mesh's border, in ring radii: what reaches farther is not only hair. At the top it
+may be taller by the second, in lengths of the spoke; the rings are then farther out."""
 _AT_EDGE, _LEAST_SPACING = 0.015, 0.5
 """Minimum distance of the rings from the face's edge, in heights of the face (a border without width would be a
 staircase in the map), and from each other, as a share of their distance at rest."""
@@ -163,10 +164,6 @@ def build_rig(mesh: CanonicalMesh, face: TrackedFace, *, size: tuple[int, int]) 
     landmarks = face.landmarks[:MESH_VERTEX_COUNT]
     normals = _normals(mesh, landmarks)
     rings = _rings(landmarks, reading.pose)
-    outer = rings.sources[-1]
-    height, width = size
-    left, top = np.floor(outer.min(axis=0)).astype(int)
-    right, bottom = np.ceil(outer.max(axis=0)).astype(int) + 1
     return PortraitRig(
         size=size,
         face=face,
@@ -174,10 +171,10 @@ def build_rig(mesh: CanonicalMesh, face: TrackedFace, *, size: tuple[int, int]) 
         rings=rings,
         normals=normals,
         carried=_carried(mesh, normals, reading),
-        sources=np.concatenate((landmarks[:, :2], rings.sources.reshape(-1, 2))).astype(np.float32),
+        sources=_sources(landmarks, rings),
         lid_skin=lid_skin,
         skin_triangles=mesh.triangles,
-        box=(max(int(left), 0), max(int(top), 0), min(int(right), width), min(int(bottom), height)),
+        box=_box(rings, size),
         face_height=_face_height(landmarks),
         free=np.ones((MESH_VERTEX_COUNT, 1), np.float32),
         free_eyes=np.ones(2, np.float32),
@@ -191,7 +188,22 @@ def with_person(rig: PortraitRig, matte: FloatArray) -> PortraitRig:
         rig: The portrait's rig.
         matte: float32 [H, W], 0..1: the person.
     """
-    return replace(rig, rings=_rings(rig.face.landmarks[:MESH_VERTEX_COUNT], rig.pose, matte))
+    landmarks = rig.face.landmarks[:MESH_VERTEX_COUNT]
+    rings = _rings(landmarks, rig.pose, matte)
+    return replace(rig, rings=rings, sources=_sources(landmarks, rings), box=_box(rings, rig.size))
+
+
+def _sources(landmarks: FloatArray, rings: Rings) -> FloatArray:
+    """``PortraitRig.sources`` of these landmarks [468, 3] and rings."""
+    return np.concatenate((landmarks[:, :2], rings.sources.reshape(-1, 2))).astype(np.float32)
+
+
+def _box(rings: Rings, size: tuple[int, int]) -> tuple[int, int, int, int]:
+    """``PortraitRig.box`` of a picture of this (height, width)."""
+    (height, width), outer = size, rings.sources[-1]
+    left, top = np.floor(outer.min(axis=0)).astype(int)
+    right, bottom = np.ceil(outer.max(axis=0)).astype(int) + 1
+    return max(int(left), 0), max(int(top), 0), min(int(right), width), min(int(bottom), height)
 
 
 def _with_lashes(face: TrackedFace) -> TrackedFace:
@@ -273,7 +285,10 @@ def _rings(landmarks: FloatArray, pose: Pose, matte: FloatArray | None = None) -
     directions = (spokes / lengths[:, None]).astype(np.float32)
     up = (pose.rotation @ TO_PICTURE)[:2, 1]
     upward = directions @ (up / max(float(np.linalg.norm(up)), 1e-6))
-    reach = 1 + (_TOP_REACH - 1) * _smooth(upward, 0.2, 0.8)
+    at_top = _smooth(upward, 0.2, 0.8)
+    reach = 1 + (_TOP_REACH - 1) * at_top
+    if matte is not None:
+        reach = _above_hair(matte, centre, spokes, reach, at_top)
     # Rings may be outside a tight picture, so that hair follows as in any other.
     factors = 1 + (_FACTORS[:, None] - 1) * reach[None, :]
     sources = centre + spokes[None] * factors[..., None]
@@ -333,19 +348,59 @@ def _hair(matte: FloatArray, centre: FloatArray, spokes: FloatArray, reach: Floa
         spokes: float32 [S, 2], from there to the mesh's border.
         reach: float [S]: factor by which rings are farther out.
     """
-    height, width = matte.shape
     steps = np.linspace(0, _FACTORS[-1] - 1, 48)
-    places = centre + spokes * (1 + steps[:, None] * reach)[..., None]
+    ends = _ends_of_person(matte, centre, spokes, steps[:, None] * reach) / reach
+    # Hair without an end is a shoulder, a hat or another person, and moves as without a matte.
+    return _evened(np.where(ends <= _LONGEST_HAIR, ends, 0.0))
+
+
+def _above_hair(
+    matte: FloatArray, centre: FloatArray, spokes: FloatArray, reach: FloatArray, at_top: FloatArray
+) -> FloatArray:
+    """Move rings farther out where hair is tall, so that a head that moves up does not press it flat.
+
+    Args:
+        matte: As for ``_hair``, like the next two.
+        centre: Likewise.
+        spokes: Likewise.
+        reach: Factor by which rings are usually farther out.
+        at_top: float [S], 0..1: spokes on which hair may be tall.
+
+    Returns:
+        float [S]: such a factor.
+    """
+    most = _LONGEST_HAIR * reach + _TALLER * at_top
+    ends = _ends_of_person(matte, centre, spokes, np.linspace(0, 1, 64)[:, None] * most)
+    more = np.maximum(ends / _LONGEST_HAIR - reach, 0.0)
+    return np.asarray(reach + np.maximum(more, _evened(more)))
+
+
+def _ends_of_person(
+    matte: FloatArray, centre: FloatArray, spokes: FloatArray, beyond: npt.NDArray[np.floating]
+) -> npt.NDArray[np.floating]:
+    """The first of some places beyond the mesh's border that shows no person, on each spoke; 0 if there is none.
+
+    Args:
+        matte: As for ``_hair``, like the next two.
+        centre: Likewise.
+        spokes: Likewise.
+        beyond: float [N, S]: the places, in lengths of the spoke.
+    """
+    height, width = matte.shape
+    places = centre + spokes * (1 + beyond)[..., None]
     x, y = (np.rint(places[..., axis]).astype(int) for axis in (0, 1))
     outside = (x < 0) | (y < 0) | (x >= width) | (y >= height)
     there = matte[np.clip(y, 0, height - 1), np.clip(x, 0, width - 1)] > 0.5
     is_end = ~there | outside
-    # Hair without an end is a shoulder, a hat or another person, and moves as without a matte.
-    ends = np.where(is_end.any(axis=0), steps[is_end.argmax(axis=0)], 0.0)
-    ends = np.where(ends <= _LONGEST_HAIR, ends, 0.0)
+    first = np.take_along_axis(beyond, is_end.argmax(axis=0)[None], axis=0)[0]
+    return np.asarray(np.where(is_end.any(axis=0), first, 0.0))
+
+
+def _evened(lengths: npt.NDArray[np.floating]) -> FloatArray:
+    """Lengths [S], mixed with those of the spokes beside each."""
     for _ in range(2):
-        ends = (np.roll(ends, 1) + 2 * ends + np.roll(ends, -1)) / 4
-    return np.asarray(ends, np.float32)
+        lengths = (np.roll(lengths, 1) + 2 * lengths + np.roll(lengths, -1)) / 4
+    return np.asarray(lengths, np.float32)
 
 
 def _rim(
