@@ -5,13 +5,14 @@ room (``crowd`` of ``vr_stereo.py``). ``one``, ``several``, ``crossing``, ``clos
 ``matte_quality`` with a moving camera. All are H.264, played forwards and backwards without a cut, so that
 crossing people cross twice in three seconds. Each profile streams a video once to warm up, then three times
 for the median, opening the file included. Nothing is drawn or encoded. ``one_decoder_fps`` is one decoder
-session alone, in the same run; ``speed`` is relative to the first profile.
+session alone, in the same run; ``speed`` is relative to the first profile. Closing NVDEC waits for its next tick,
+every 0.25 s, so times of short films are multiples of that: use a thousand frames or more.
 
 Prediction: ``balanced`` is bound by the decoder or by its kernel launches. ``quality`` shows each frame four
 times, larger, and takes about twice the time; where people cross, its looks differ in many windows, and the CPU's steps
 that settle between them take as long again.
 
-Usage: python benchmarks/profiles_cuda.py CLIP.mp4... [--films VR180,crossing] [--frames 960] [--limit-gb 8]
+Usage: python benchmarks/profiles_cuda.py CLIP.mp4... [--films VR180,crossing] [--frames 1920] [--limit-gb 8]
     [--rows ROWS.json]
 """
 
@@ -143,7 +144,7 @@ def main() -> None:
     )
     parser.add_argument("clips", type=Path, nargs="+", help="one person each, before a plain background")
     parser.add_argument("--films", default=",".join(FILMS))
-    parser.add_argument("--frames", type=int, default=960)
+    parser.add_argument("--frames", type=int, default=1920)
     parser.add_argument("--profiles", default="balanced,quality")
     parser.add_argument("--limit-gb", type=float, help="memory that all processes may use: a smaller GPU")
     parser.add_argument("--keep", type=Path, help="folder where films are kept, to be used again")
