@@ -307,7 +307,7 @@ def test_the_command_draws_and_tells(clip, tmp_path, capsys):
     assert "already exists" in complaint
     code, _, complaint = run(capsys, "people", clip, "-o", tmp_path / "sheet.jpg")
     assert (code, "is a PNG" in complaint) == (4, True)
-    code, said, complaint = run(capsys, "people", clip, "--start", "5")  # the whole video was looked at
+    code, said, complaint = run(capsys, "people", clip, "--start", "5")  # the stored scan has all of it
     assert (code, said) == (3, "")
     assert "no frame between 5 s and the end" in complaint
 
