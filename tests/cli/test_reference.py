@@ -31,7 +31,7 @@ FILE = ROOT / "configs" / "gpu_config.yaml"
 
 
 def test_types_of_a_command_are_evaluated_when_it_is_loaded() -> None:
-    """Check this, as evaluating annotations from text takes a quarter of the time of each command line."""
+    """Evaluating annotations from text takes a quarter of the time of each command line."""
     texts = set()
     for words in COMMANDS:
         command = app

@@ -15,7 +15,7 @@ class Carrier:
 
 @pytest.mark.parametrize("is_end", [False, True])
 def test_a_window_holds_no_frame_that_was_handed_on(is_end):
-    """Check this, as drawn frames also hold their colours: gigabytes for large eyes."""
+    """Drawn frames also hold their colours: gigabytes for large eyes."""
     made = []
 
     def window(*_):

@@ -211,7 +211,7 @@ def test_pictures_of_a_background_are_listed_once_for_all_outputs_of_a_video(tmp
 
 @pytest.mark.parametrize("key", ["people.hints", "output.background", "model.name"])
 def test_a_file_of_the_settings_that_was_edited_in_place_is_another(tmp_path, key):
-    """Check this also if the file is older than the output: copied back, or edited during the run."""
+    """Also check files older than the output: copied back, or edited during the run."""
     clip = write_clip(tmp_path / "in.mp4", frame_count=48)
     named = tmp_path / "named.onnx"
     named.write_text("version: 1\n")

@@ -343,7 +343,7 @@ def test_a_player_that_knows_no_packed_alpha_is_told_of_before_the_work(
 
 
 def test_a_run_tells_that_both_eyes_are_one_picture(named_vr180, tmp_path, scripted, capsys):
-    """Check this for a name that says enough at first, and is contradicted by the pictures."""
+    """Check a name that says enough at first, and is contradicted by the pictures."""
     twice = write_clip(
         tmp_path / "twice_LR_180.mp4",
         width=2 * SIDE, height=SIDE, frame_count=3, paint=lambda _: np.hstack([eye(0), eye(0)]),

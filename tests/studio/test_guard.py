@@ -102,7 +102,7 @@ def test_a_cookie_of_another_home_or_port_opens_nothing(tmp_path):
 
 
 def test_signatures_and_tokens_are_compared_in_constant_time(studio, monkeypatch):
-    """Check this: a comparison that stops at the first wrong letter reveals how many were right."""
+    """A comparison that stops at the first wrong letter reveals how many were right."""
     compared, compare = [], hmac.compare_digest
     monkeypatch.setattr(hmac, "compare_digest", lambda one, two: compared.append(one) or compare(one, two))
     name, _, value = studio.cookie.partition("=")

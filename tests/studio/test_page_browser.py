@@ -218,7 +218,7 @@ def test_another_window_is_told_of_and_the_user_chooses(page, studio, films):
 
 @pytest.mark.parametrize("is_slow", [False, True])
 def test_a_double_click_begins_one_job_and_does_not_stop_it(page, studio, monkeypatch, is_slow):
-    """Check this, as after the first click another button takes the place of the first."""
+    """After the first click another button takes the place of the first."""
     go_on, look = threading.Event(), FacesNowAndThen.__call__
     monkeypatch.setattr(FacesNowAndThen, "__call__", lambda *seen: go_on.wait(60) and look(*seen))
     page.show(studio.opened.address, width=DESK)

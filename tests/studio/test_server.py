@@ -148,7 +148,7 @@ def test_behind_people_may_be_a_picture_of_the_folder(studio, films):
 def test_a_picture_has_the_shape_of_its_pixels_unless_no_pixels_are_so(
     studio, films, pixels, turn, aspect, size
 ):
-    """Check this, as cards and thumbnails show pictures unscaled."""
+    """Cards and thumbnails show pictures unscaled."""
     film = write_clip(films / "wide.mp4", paint=in_quarters, codec_options={"x264-params": f"sar={pixels}"})
     set_rotation(film, turn)
     listed = studio.film("wide.mp4")
@@ -497,7 +497,7 @@ def test_a_job_that_the_end_of_the_studio_breaks_off_is_done_the_next_time(servi
 
 
 def test_answers_do_not_wait_for_acknowledgements(studio, monkeypatch):
-    """Check this; asyncio only turns Nagle's algorithm off for sockets that it knows to be TCP."""
+    """asyncio only turns Nagle's algorithm off for sockets that it knows to be TCP."""
     connections = []
     original = asyncio.selector_events._SelectorSocketTransport.__init__
 

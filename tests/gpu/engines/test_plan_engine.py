@@ -92,7 +92,7 @@ def test_the_least_recently_used_plan_goes_once_the_gpu_is_through(cupy):
 
 
 def test_plans_share_the_memory_of_the_largest(cupy):
-    """Check this for a network that sees a video in several sizes in turn."""
+    """Check a network that sees a video in several sizes in turn."""
     engine, large, small = engine_in(None), (1 << 16,), (1,)
     engine.run(small, {"x": 0})
     first = Ready.made[0].memory

@@ -167,7 +167,7 @@ def test_local_colours_are_those_of_the_formula_read_from_the_paper():
 
 @pytest.mark.parametrize("place", [(0, 0), (70, 130), (140, 260), (61, 3)])
 def test_what_lies_far_away_changes_no_colours_near_people(place):
-    """Check this, as only the area around people is computed."""
+    """Only the area around people is computed."""
     rng = np.random.default_rng(2)
     picture, alpha = rng.random((3, 180, 300), np.float32), np.zeros((180, 300), np.float32)
     where = slice(place[0], place[0] + 40), slice(place[1], place[1] + 40)

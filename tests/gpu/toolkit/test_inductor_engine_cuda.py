@@ -92,7 +92,7 @@ def test_compiled_and_loaded_from_a_file(tmp_path):
 @pytest.mark.parametrize("number", ["int8", "fp8"])
 @pytest.mark.parametrize("fp16", [False, True])
 def test_eight_bit_products_agree_with_their_rounded_twins(number, fp16):
-    """Check this, as a GPU multiplies in 8 bits, and a CPU multiplies the rounded values in FP32."""
+    """A GPU multiplies in 8 bits, and a CPU multiplies the rounded values in FP32."""
     network, given = tiny_network(), pictures(16)
     quantize = ModelQuantizer.quantize_int8 if number == "int8" else ModelQuantizer.quantize_fp8
     quantized = quantize(network, pictures(8, seed=9))

@@ -25,7 +25,7 @@ class Sample(NamedTuple):
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers()), st.integers(1, 5))
 def test_every_batch_comes_once_and_in_order(batches, factor):
-    """Check this; the guide's loader began its loader twice, and lost the last batch."""
+    """Regression: the guide's loader began its loader twice, and lost the last batch."""
     loader = PrefetchDataLoader(batches, "cpu", prefetch_factor=factor)
     assert len(loader) == len(batches)
     assert watched(lambda: list(loader)) == batches

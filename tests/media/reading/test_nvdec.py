@@ -238,7 +238,7 @@ def test_frames_stay_what_they_are_while_others_are_decoded(films: dict[str, Pat
 
 @pytest.mark.cuda
 def test_opened_here_decoded_there(films: dict[str, Path]) -> None:
-    """Check this; only the opening thread makes the device current by itself."""
+    """Only the opening thread makes the device current by itself."""
     found: list[object] = []
     with open_video(films["hevc-closed.mp4"], cuda_device=0) as reader:
         thread = threading.Thread(target=lambda: found.extend(frame.pts for frame in reader))

@@ -324,7 +324,7 @@ def test_trim_is_exact_to_the_frame(
 
 
 def test_trim_counts_from_the_first_picture_not_from_the_clock(tmp_path: Path) -> None:
-    """Check this, as recordings may begin at any time on the clock."""
+    """Recordings may begin at any time on the clock."""
     pts = [86_400_000 + 40 * n for n in range(50)]
     path = write_clip(tmp_path / "late.mkv", pts=pts, time_base=Fraction(1, 1000), codec_options={"g": "10"})
     with open_video(path, start_seconds=1.0, end_seconds=1.2) as reader:

@@ -297,7 +297,7 @@ def test_a_narrow_video_of_ten_bits_does_not_end_the_process(tmp_path: Path, siz
 
 @pytest.mark.skipif(not hasattr(os, "sched_getscheduler"), reason="no scheduling policies here")
 def test_av1_takes_no_real_time_priority(tmp_path: Path) -> None:
-    """Check this for root: SVT-AV1 takes real-time priority, which everything started later would inherit."""
+    """As root, SVT-AV1 takes real-time priority, which everything started later would inherit."""
     path, info = tmp_path / "a.mkv", make_info(64, 64)
     encoding = choose_encoding(path, codec="av1", source_format=EIGHT, speed="fast")
     tasks = Path("/proc/self/task")

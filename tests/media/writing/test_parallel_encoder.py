@@ -274,7 +274,7 @@ def test_an_encoder_that_cannot_be_opened_ends_the_writing(
 def test_an_encoder_that_fails_ends_the_writing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preset: str, calls: int
 ) -> None:
-    """Check this also while the last pictures are fetched."""
+    """Also check a failure while the last pictures are fetched."""
     hand_out = parallel_encoder.ParallelEncoder._hand_out
     counted = iter(range(1, 1000))
 

@@ -169,7 +169,7 @@ OFF_CENTRE = Fisheye(200, center=(0.45, 0.52), radius=(0.42, 0.4))
 
 @pytest.mark.parametrize("lens", [Fisheye(190), OFF_CENTRE])
 def test_a_network_without_memory_sees_no_black_surround(lens):
-    """Check this for networks such as MediaPipe's, which take a circle on black for a person."""
+    """Networks such as MediaPipe's take a circle on black for a person."""
     views = FisheyeViews.of_network(lens, Square(), (1024, 1024))
     assert views.size == (96, 96)
     height, width = views.eye.size

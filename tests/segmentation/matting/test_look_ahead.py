@@ -93,7 +93,7 @@ def pasts(starts, *, look_ahead_frames, most=100, calls=1, warm_up=0):
 def test_every_frame_sees_its_shots_first_frames_backwards_and_then_what_came_before(
     starts, frames, most, calls
 ):
-    """Check this for all sizes of calls, and with calls that do not fit into memory."""
+    """Check calls of all sizes, and calls that do not fit into memory."""
     seen = pasts(starts, look_ahead_frames=frames, most=most, calls=calls)
     begins = [n for n, starts_shot in enumerate(starts) if starts_shot or n == 0]
     for number in range(len(starts)):

@@ -67,7 +67,7 @@ def test_what_needs_no_pictures_does_not_wait_and_what_follows_begins_anew():
 
 
 def test_memory_of_what_a_window_is_made_of_is_held_and_no_more():
-    """Check this for a long shot: a chain of batches would hold the whole video."""
+    """Check a long shot: a chain of batches would hold the whole video."""
     windows, of_a_batch = ShotWindows(), 7
     for number in range(60):
         for window in windows.add(

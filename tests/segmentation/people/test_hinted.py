@@ -165,7 +165,7 @@ def test_what_does_not_fit_the_film_is_one_clear_line(hinted, text, said):
 
 
 def test_a_person_who_is_not_seen_while_a_rule_holds_is_noted(home, tmp_path):
-    """Check this for person 2, who has left by then."""
+    """Person 2 has left by then."""
 
     def paint(n):
         picture = two_people(0)

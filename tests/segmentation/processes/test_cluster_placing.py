@@ -115,7 +115,7 @@ def test_where_nothing_is_left_who_is_misplaced_is_refused_in_a_line():
 
 
 def test_who_gets_no_gpu_is_not_waited_for_for_ever(monkeypatch):
-    """Check this while another run holds one of the GPUs."""
+    """Check a GPU that another run holds."""
     monkeypatch.setattr(cluster_module, "_MOST_SECONDS_TO_A_GPU", 0.05)
     fake = FakeRay([8 * GB, 8 * GB], taken=[10_000])
     makers, failed = placed(fake)

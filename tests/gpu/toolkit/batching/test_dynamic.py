@@ -414,7 +414,7 @@ def test_stopping_from_a_callback_is_refused_instead_of_hanging():
 
 @pytest.mark.parametrize("streams", [1, 2])
 def test_waiting_for_itself_is_refused_instead_of_hanging(streams):
-    """Check this with a second worker, too: batches are answered in the order in which they were taken."""
+    """Also check a second worker: batches are answered in the order in which they were taken."""
 
     def infer(batch):
         return batcher.submit(request(1), timeout_s=5).data[None] if batch[0, 0] == 0 else batch

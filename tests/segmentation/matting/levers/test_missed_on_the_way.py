@@ -183,7 +183,7 @@ def test_who_is_missed_at_the_rim_is_found_where_they_are_once_pictures_are_bent
 
 
 def test_fisheye_pictures_that_are_small_are_not_shown_smaller(monkeypatch):
-    """Check this for a picture made of a whole, wide eye."""
+    """Check a picture made of a whole, wide eye."""
     network = Proud(size=(64, 64))
     frames = [frame_of([(0, 8, 20, 90)], index=index, size=(128, 256)) for index in range(3)]
     mattes(frames, network, size=(128, 256), lens=Equirectangular(360, 180))
