@@ -1,4 +1,4 @@
-"""Fixtures of the animator's tests: the canonical mesh, and a portrait with its face."""
+"""Fixtures for the animator's tests: the canonical mesh, and a portrait with its face."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["people_stay_found"]
 
 @pytest.fixture(scope="session")
 def mesh():
-    """The canonical face."""
+    """Return the canonical face."""
     from vitascope.animation.canonical_mesh import read_canonical_mesh
 
     return read_canonical_mesh()
@@ -20,15 +20,15 @@ def mesh():
 
 @pytest.fixture(scope="session")
 def astronaut():
-    """uint8 [512, 512, 3]."""
-    from skimage import data  # not at the top: tests that need no photograph run without scikit-image
+    """Return the astronaut, uint8 [512, 512, 3]."""
+    from skimage import data  # imported here, so that other tests run without scikit-image
 
     return np.ascontiguousarray(data.astronaut())
 
 
 @pytest.fixture(scope="session")
 def astronaut_face(face_model, astronaut):
-    """The astronaut's face, as tracked."""
+    """Return the astronaut's face, as tracked."""
     from vitascope.animation.tracking import FaceTracker
 
     with FaceTracker(face_model, mode="image") as tracker:

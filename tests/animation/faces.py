@@ -1,4 +1,4 @@
-"""Faces whose pose and shape are known, made of the canonical mesh."""
+"""Faces of known pose and shape, made from the canonical mesh."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def made_face(
     is_new: bool = False,
     noise: np.ndarray | None = None,
 ) -> TrackedFace:
-    """A face in a picture of ``SIZE``."""
+    """Make a face in a picture of ``SIZE``."""
     vertices = mesh.vertices if displacement is None else mesh.vertices + displacement
     points = np.zeros((LANDMARK_COUNT, 3), np.float32)
     points[:468] = vertices
@@ -48,7 +48,7 @@ def made_face(
 
 
 def two_people(astronaut: np.ndarray) -> np.ndarray:
-    """The astronaut twice, the right one larger."""
+    """Draw the astronaut twice, larger on the right."""
     head = astronaut[40:230, 130:320]
     picture = np.full((512, 1024, 3), 200, np.uint8)
     picture[100:400, 40:340] = cv2.resize(head, (300, 300))

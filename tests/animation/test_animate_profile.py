@@ -1,4 +1,4 @@
-"""``debug.profile_performance`` of ``animate``, offline and live: what it writes, and where."""
+"""Tests of ``debug.profile_performance`` in ``animate``, offline and live: its files, and where they are."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_offline(face_model, model_store, motion, tmp_path, out, profile):
     assert (tmp_path / f"{profile}.trace.json").is_file()
     files, *verdict = [note for note in report.notes if note.startswith("profile: ")]
     assert "trace.json" in files
-    assert verdict  # which one is a matter of this machine's load
+    assert verdict  # which one depends on this machine's load
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_live(face_model, model_store, motion, tmp_path, monkeypatch, sinks, pat
     stages = stages_of(path)
     assert stages["animate"] >= stages["output"] == report.shown > 0
     (trace,) = tmp_path.glob(f"{pattern}.trace.json")
-    # Waiting for the driver's next picture is not what limits a run.
+    # Waiting for the driver's next picture does not count as a limit.
     assert not any("capture" in line for line in said)
     assert sum(line.startswith("profile: ") for line in said) == 2
     assert any(trace.name in line for line in said)

@@ -1,4 +1,4 @@
-"""``vitascope.Animator``: a portrait that is drawn one frame at a time."""
+"""Tests of ``vitascope.Animator``, which draws a portrait frame by frame."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUICK = {"animation.animator": "mesh", "animation.calibrate": False}
 
 @pytest.fixture
 def opened(model_store):
-    """Open an animator; tests of one's own settings add to ``QUICK``."""
+    """Open an animator; a test's own settings are added to ``QUICK``."""
 
     def opener(portrait=PORTRAIT, **settings):
         more = {key.replace("__", "."): value for key, value in settings.items()}
@@ -108,8 +108,8 @@ def test_what_is_no_picture_is_refused(opened, frame):
 def test_what_is_no_array_is_no_frame(opened, astronaut):
     with opened() as animator:
         with pytest.raises(UsageError, match="the driver's frame is NoneType, expected a NumPy array, uint8"):
-            animator.render(None)  # as OpenCV gives at the end of a video
-        for wrong in (float("nan"), 1.7e18):  # the latter: time.time_ns()
+            animator.render(None)  # OpenCV's value at the end of a video
+        for wrong in (float("nan"), 1.7e18):  # the second: time.time_ns()
             with pytest.raises(UsageError, match=r"pts_seconds is .*, expected seconds, not nano"):
                 animator.render(astronaut, pts_seconds=wrong)
         assert animator.render(astronaut, pts_seconds=0.0).shape == astronaut.shape
@@ -144,7 +144,7 @@ def test_what_cannot_be_had(opened, monkeypatch):
     with pytest.raises(UsageError, match="no expression weight is called 'jawWide'"):
         FaceMotion.authored({"jawWide": 1})
     monkeypatch.setitem(sys.modules, "mediapipe", None)
-    with opened() as animator:  # its landmarks ship
+    with opened() as animator:  # its landmarks are shipped
         picture = animator.render(SHOUT)
         with pytest.raises(MissingDependencyError, match=r"vitascope\[animate\]"):
             animator.render(picture)

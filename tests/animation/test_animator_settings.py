@@ -1,4 +1,4 @@
-"""Every setting of the animator and of live runs changes something that can be seen."""
+"""Check that every setting of the animator and of live runs has a visible effect."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ PORTRAIT = Path(__file__).parents[2] / "examples" / "astronaut.jpg"
 
 @pytest.fixture
 def still():
-    """uint8 [256, 256, 3], a face."""
+    """Return a face, uint8 [256, 256, 3]."""
     with av.open(str(PORTRAIT)) as container:
         return next(container.decode(video=0)).to_ndarray(format="rgb24")[:256, 96:352].copy()
 
 
 @pytest.fixture
 def film(tmp_path, still):
-    """A face that stands still while a quarter of its rows grow lighter, by one level each time.
+    """Write a video of a still face, with a quarter of the rows one level lighter each time.
 
-    Any two pictures differ, and little: a busy machine drops some of them.
+    Any two frames differ, but little, as a busy machine drops some.
     """
 
     def paint(n):
@@ -55,7 +55,7 @@ def film(tmp_path, still):
 
 
 class StillCamera:
-    """Gives the same picture for ever, but for every other one in which a quarter of the rows is a level lighter."""
+    """A camera with the same picture forever; in every other one, a quarter of the rows is a level lighter."""
 
     def __init__(self, rgb):
         lighter = np.minimum(rgb, 254)
@@ -72,7 +72,7 @@ class StillCamera:
 
 @pytest.fixture
 def live(face_model, model_store, monkeypatch, still):
-    """Run live with settings; gives the report, the threads at work, what was said and what cameras were asked for."""
+    """Run live with settings; returns the report, the threads, the messages and the requests to cameras."""
     asked = []
 
     def open_capture(source, *, size=None, frame_rate=None):
@@ -154,10 +154,10 @@ def test_target_fps(live):
 
 
 def test_no_more_than_target_fps_are_animated(live):
-    report, *_ = live(  # the camera gives some 100
+    report, *_ = live(  # the camera delivers about 100
         "0", "performance.target_fps=8", until=lambda report: report.captured >= 8 and report.shown >= 4
     )
-    # One at once, one for each eighth of a second after it, and the last perhaps a little too soon.
+    # One at once, one for each eighth of a second after it, and maybe a last one a little early.
     assert report.captured <= 8 * report.seconds + 1.5
 
 
@@ -228,7 +228,7 @@ def portrait(astronaut, astronaut_face):
 
 @pytest.fixture
 def opened(portrait, mesh, face_model, tmp_path):
-    """Open the animator of some settings."""
+    """Open the animator for some settings."""
 
     def opener(*assignments, live=False):
         with ExitStack() as stack:
@@ -286,7 +286,7 @@ def test_the_strength_multiplies_the_gains(opened):
 
 @pytest.fixture
 def liveportrait(monkeypatch, tmp_path):
-    """Record how LivePortrait is opened; pretend that there are a GPU and weights."""
+    """Record how LivePortrait is opened; simulate a GPU and weights."""
     torch = pytest.importorskip("torch")
     from vitascope.animation.liveportrait import animator as animator_module
     from vitascope.models.liveportrait.networks import LivePortraitNetworks

@@ -1,4 +1,4 @@
-"""The canonical face as the model's bundle holds it, and poses measured with it."""
+"""Tests of the canonical face from the model's bundle, and of poses measured with it."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ def test_it_is_mediapipes_mesh(mesh):
 
 
 def test_it_is_the_mesh_of_the_bundle(mesh, face_model_file):
-    """Written as the protocol buffer writes it (GeometryPipelineMetadata), it is found there."""
+    """Check that its protocol buffer encoding (GeometryPipelineMetadata) is part of the bundle."""
     with zipfile.ZipFile(face_model_file) as archive:
         data = archive.read(MEMBER)
     assert b"".join(b"\x20" + varint(int(corner)) for corner in mesh.triangles.flat) in data
     begin = data.index(b"\x1d" + mesh.vertices[0, 0].tobytes() + b"\x1d" + mesh.vertices[0, 1].tobytes())
     stored = np.frombuffer(data[begin : begin + 468 * 5 * 5], np.uint8).reshape(
         468, 5, 5
-    )  # x, y, z, u, v, tagged
+    )  # x, y, z, u, v, with tags
     assert stored[:, :3, 1:].tobytes() == mesh.vertices.tobytes()
     for vertex in np.flatnonzero(mesh.pose_weights):
         assert b"\x08" + varint(int(vertex)) + b"\x15" + mesh.pose_weights[vertex].tobytes() in data
-    # A closed surface but for its border: every inner edge belongs to two triangles.
+    # A closed surface except for its border: every inner edge belongs to two triangles.
     edges = np.sort(np.concatenate([mesh.triangles[:, [a, b]] for a, b in ((0, 1), (1, 2), (2, 0))]), axis=1)
     _, counts = np.unique(edges, axis=0, return_counts=True)
     assert set(counts) == {1, 2}
@@ -90,7 +90,7 @@ def test_an_open_mouth_is_no_larger_head(mesh):
 
 def test_the_transform_and_the_fit_agree(mesh, astronaut_face):
     pose = fit_pose(mesh, astronaut_face.landmarks)
-    # MediaPipe fits under perspective, we without: near the picture's middle the two differ by a few degrees.
+    # MediaPipe fits with perspective, we without: near the picture's middle they differ by a few degrees.
     assert np.allclose(angles_of(pose.rotation), astronaut_face.angles_degrees, atol=6)
 
 

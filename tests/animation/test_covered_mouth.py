@@ -1,4 +1,4 @@
-"""A hand, a mask or a cup before a driver's mouth, painted over a face of known shape."""
+"""Tests of a hand, a mask or a cup before a driver's mouth, painted over a face of known shape."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ SKIN, LIPS = (200, 150, 125), (175, 95, 95)
 
 
 def shut(mesh, **pose):
-    """The canonical face, whose lips are parted, with lips that meet."""
+    """Return the canonical face, whose lips are parted, with closed lips."""
     basis = basis_of(mesh)
     apart = basis.lips_apart * np.float32(gap_cm(mesh.vertices) / gap_cm(basis.lips_apart))
     return made_face(mesh, displacement=-apart, **pose)
 
 
 def picture(face, *, cover=None):
-    """The face as it is, or with something of a colour before its mouth."""
+    """Draw the face, optionally with something in a colour over its mouth."""
     drawn = np.full((480, 640, 3), 90, np.uint8)
 
     def fill(rows, colour):
@@ -50,7 +50,7 @@ def picture(face, *, cover=None):
 
 @pytest.fixture
 def watch(mesh):
-    """A watch that knows the face."""
+    """Return a watch that knows the face."""
     knows = MouthWatch()
     for _ in range(20):
         assert not knows.is_covered(picture(shut(mesh)), shut(mesh))
@@ -130,13 +130,13 @@ def test_a_covered_mouth_keeps_its_last_believed_shape_while_head_and_brows_go_o
     assert held.vertices[[55, 285], 1].mean() > 0.4
     seen = following.update(face(brows, yaw=10), pts_seconds=0.3)
     assert np.abs(seen.vertices[lips]).max() < 0.1
-    # Of somebody else nothing was believed yet.
+    # Nothing is known of this new person yet.
     other = following.update(replace(face(None), mouth_covered=True, is_new=True), pts_seconds=0.4)
     assert np.isfinite(other.vertices).all()
 
 
 def test_a_mouth_that_is_half_covered_does_not_close(mesh):
-    """A shout became a word while a hand came up to it, and stayed one."""
+    """Regression: a shout became a word while a hand came up, and stayed one."""
     jaw = basis_of(mesh).field("jawOpen")
     following = MotionEstimator(mesh, neutral="first", pose_window=1, expression_window=1)
     following.update(made_face(mesh), pts_seconds=0.0)
@@ -149,7 +149,7 @@ def test_a_mouth_that_is_half_covered_does_not_close(mesh):
 
 
 def test_a_driver_that_begins_anew_leaves_no_mouths_to_believe(mesh):
-    """Times went back, and a wide mouth of the end was shown where a small one was covered."""
+    """Regression: times went back, and a wide mouth from the end was shown for a small covered one."""
     jaw = basis_of(mesh).field("jawOpen")
     following = MotionEstimator(mesh, neutral="first", pose_window=1, expression_window=1)
     following.update(made_face(mesh), pts_seconds=0.0)

@@ -1,4 +1,4 @@
-"""Which device draws the mesh, and what is said where the GPU that is there does not."""
+"""Tests of which device draws the mesh, and of the message if the GPU cannot."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def opened(astronaut, astronaut_face, mesh, face_model, tmp_path):
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """A GPU that seems usable; gives what was asked for."""
+    """Simulate a usable GPU; returns the requests to it."""
     asked = []
 
     def select(kind, *, index=0):
@@ -61,7 +61,7 @@ def gpu(monkeypatch):
 
 @pytest.fixture
 def drawn_by(monkeypatch):
-    """Pictures come from the CPU; gives the GPUs that animators were opened with."""
+    """Let the CPU draw, and record the GPUs that animators are opened with."""
     drawing = []
 
     class Recorded(MeshAnimator):
@@ -125,14 +125,14 @@ def test_auto_draws_on_the_cpu_and_says_why(opened, gpu, monkeypatch, error, say
 
 
 class Nothing:
-    """An eye, or a mouth, that is not drawn."""
+    """An eye or a mouth that is not drawn."""
 
     def draw(self, *_):
         pass
 
 
 class Drawing:
-    """The CPU in the place of a GPU."""
+    """The CPU in place of a GPU."""
 
     lacks = frozenset()
     adds = 0
@@ -162,7 +162,7 @@ class Drawing:
 
 @pytest.fixture
 def drawing(mesh, monkeypatch):
-    """What seems to be a GPU's drawing; its attributes say what is wrong with it, and ``made`` holds all."""
+    """Simulate a GPU's drawing; its attributes set what is wrong, and ``made`` lists all instances."""
 
     class Ours(Drawing):
         def __init__(self, rgb, cut, rig, maps, eyes, mouth, creases, *, device, keeps_on_gpu):
@@ -206,7 +206,7 @@ def test_a_gpu_that_draws_something_else_is_not_taken(opened, gpu, drawing, lack
 
 @pytest.fixture
 def quick_reader(monkeypatch, astronaut_face):
-    """Calibration reads how far a picture is from the first one, in MediaPipe's place, which takes five seconds."""
+    """Replace MediaPipe, which takes five seconds, with a reader of a picture's distance from the first one."""
 
     @contextmanager
     def reader(_):
@@ -238,14 +238,14 @@ def test_a_calibration_that_the_gpu_ends_begins_again_on_the_cpu(opened, gpu, dr
     shout = FaceMotion(blendshapes=weights)
     shouting = alone.animator.animate(shout)
     assert np.array_equal(made.animator.animate(shout), shouting)
-    assert not np.array_equal(opened("gpu.device=cpu").animator.animate(shout), shouting)  # it does something
+    assert not np.array_equal(opened("gpu.device=cpu").animator.animate(shout), shouting)  # it has an effect
     with pytest.raises(DeviceMemoryError, match="too little memory"):
         opened("animation.calibrate=true", "gpu.device=cuda")
 
 
 @pytest.fixture
 def two_gpus(monkeypatch):
-    """Two GPUs that seem usable."""
+    """Simulate two usable GPUs."""
 
     def select(kind, *, index=0):
         if kind == "cpu":
@@ -324,7 +324,7 @@ def test_a_live_picture_is_drawn_by_one_gpu(two_gpus, drawing, astronaut):
 
 
 def test_a_lost_face_goes_back_from_where_it_was_seen():
-    """Whichever GPU drew it: LivePortrait remembers the last face that it has seen itself."""
+    """LivePortrait remembers the last face that it saw itself."""
 
     class Reader:
         needs_driver_picture = True

@@ -1,4 +1,4 @@
-"""The settings of ``tracking``, and how far a video is decoded ahead, change what a driver gives."""
+"""Check that the settings of ``tracking``, and decoding ahead, change what a driver returns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FRAMES = 9
 
 @pytest.fixture(scope="module")
 def film(tmp_path_factory):
-    """Two people; they tremble by two pixels."""
+    """Write a video of two people who shake by two pixels."""
     with av.open(str(PORTRAIT)) as container:
         picture = next(container.decode(video=0)).to_ndarray(format="rgb24")
     head = picture[:256, 96:352]
@@ -76,7 +76,7 @@ def test_smoothing_calms_what_trembles(driven, key):
 
 
 def test_prefetch_frames(film, mesh, face_model):
-    for frames, wanted in ((7, 7), (0, 1)):  # the decoder always hands on one
+    for frames, wanted in ((7, 7), (0, 1)):  # the decoder always passes one on
         settings = load_settings(assignments=[f"performance.prefetch_frames={frames}"]).settings
         with open_driver(film, mesh=mesh, model=lambda: face_model, settings=settings) as driver:
             assert driver.stages()[0].output.items == wanted

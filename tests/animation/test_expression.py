@@ -1,4 +1,4 @@
-"""Displacements of blendshapes: they move what they name, and nothing else."""
+"""Check that blendshape displacements move what they name, and nothing else."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_lips_that_close_over_an_open_jaw_meet_along_their_whole_length(basis):
     field = basis.field("jawOpen") + basis.field("mouthClose")
     upper, lower = list(INNER_UPPER_LIP), list(INNER_LOWER_LIP)
     assert np.abs(field[upper] - field[lower]).max() < 0.05
-    # The lips go along, as far as one another, and the chin farther.
+    # The lips move along, equally far, and the chin further.
     assert np.ptp(field[upper, 1]) < 0.1
     assert field[CHIN, 1] < field[upper, 1].min() - 1
 
@@ -85,7 +85,7 @@ def test_eyes_of_weights():
     still = weights()
     closure, gaze = eyes_of(weights(eyeBlinkRight=0.62, eyeLookOutLeft=1, eyeLookInRight=1), still)
     assert closure[0] == pytest.approx(1.0) and closure[1] == 0
-    assert (gaze[:, 0] > 0.1).all()  # both look to the person's left, the picture's right
+    assert (gaze[:, 0] > 0.1).all()  # both look to the person's left, on the picture's right
     assert eyes_of(weights(eyeLookDownLeft=1), still)[1][1, 1] > 0.05
     assert eyes_of(weights(eyeWideLeft=1), still)[0][1] < 0
 
@@ -122,7 +122,7 @@ def test_lids_go_with_a_look_down_and_up():
 
 @pytest.mark.parametrize("rows", [UPPER_LIP_ROWS, LOWER_LIP_ROWS], ids=["upper", "lower"])
 def test_a_lips_points_move_between_those_of_its_edges(basis, rows):
-    """The other lip, which is as near, does not draw them along: a jaw's did by 0.5 of the way of the chin."""
+    """Check that the other lip, which is as near, has no effect: a jaw's points moved half as far as the chin."""
     outer, inner = list(rows[0][1:-1]), list(rows[-1][1:-1])
     for name in ("jawOpen", "mouthClose", "mouthPucker", "mouthUpperUpLeft", "mouthLowerDownRight"):
         field = basis.field(name)

@@ -1,4 +1,4 @@
-"""Rotations and what motions do under them."""
+"""Tests of rotations, and of what motions do under them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Landmarks that are kept beside a portrait: the shipped ones, those of one's own, and files that cannot be used."""
+"""Tests of landmarks stored beside a portrait: shipped ones, a user's own, and unusable files."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def no_network():
 
 @pytest.fixture
 def portrait(tmp_path):
-    """The shipped portrait and its landmarks, in a folder of their own."""
+    """Copy the shipped portrait and its landmarks to a separate folder."""
     shutil.copy(landmarks_path(ASTRONAUT), tmp_path)
     return Path(shutil.copy(ASTRONAUT, tmp_path))
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, capsys):
-    """Run ``animate`` with the shipped motion into ``out.mp4``; gives exit code, stdout and stderr."""
+    """Return a function that runs ``animate`` with the shipped motion, and returns code, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
 
@@ -77,7 +77,7 @@ def test_the_examples_need_no_mediapipe(run, tmp_path, monkeypatch):
     code, out, err = run("examples/astronaut.jpg")
     assert (code, err) == (0, "")
     assert "astronaut.jpg.landmarks; no network was needed" in out
-    code, _, err = run(ASTRONAUT, "--face", "0")  # another wish is the network's
+    code, _, err = run(ASTRONAUT, "--face", "0")  # another face needs the network
     assert code == 5 and "pip install 'vitascope[animate]'" in err
 
 
@@ -93,7 +93,7 @@ def test_one_flag_keeps_them_for_a_portrait_of_ones_own(run, tmp_path, face_mode
     monkeypatch.setitem(sys.modules, "mediapipe", None)
     assert run(own)[0] == 0
     assert (tmp_path / "out.mp4").read_bytes() == first
-    assert run(own, "--save-landmarks")[0] == 5  # which would find the face anew
+    assert run(own, "--save-landmarks")[0] == 5  # this would find the face again
 
 
 def test_a_smaller_picture_has_a_smaller_face(portrait):

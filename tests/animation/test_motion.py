@@ -1,4 +1,4 @@
-"""From tracked faces to motion: pose apart from expression, neutrals, smoothing, and faces that go and come."""
+"""Tests from tracked faces to motion: pose apart from expression, neutrals, smoothing, and faces that come and go."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_moving_and_nearing(mesh):
 def test_a_driver_that_starts_with_an_open_mouth_is_no_trouble(mesh, jaw):
     following = estimator(mesh)
     first = following.update(made_face(mesh, displacement=jaw), pts_seconds=0.0)
-    assert np.abs(first.vertices).max() < 1e-3  # it is the neutral
+    assert np.abs(first.vertices).max() < 1e-3  # it is the neutral face
     assert following.set_neutral(made_face(mesh))
     for step in range(1, 20):  # a crossfade, not a jump
         later = following.update(made_face(mesh, displacement=jaw), pts_seconds=step / 20)
@@ -59,7 +59,7 @@ def test_a_film_begins_with_what_its_first_picture_shows(mesh, jaw):
     first = following.update(made_face(mesh, displacement=jaw, is_new=True), pts_seconds=0.0)
     assert first.presence == 1
     assert first.vertices[14, 1] < -2
-    # Who comes in later does so smoothly.
+    # A face that comes in later fades in.
     late = estimator(mesh)
     late.set_neutral(made_face(mesh))
     late.update(None, pts_seconds=0.0)
@@ -91,7 +91,7 @@ def test_a_lost_face_relaxes_and_comes_back_without_a_jump(mesh, jaw):
     for step in range(2, 60):
         shown.append(following.update(None, pts_seconds=step * 0.04))
     assert shown[3].angles_degrees[0] == pytest.approx(20, abs=0.2)  # held for a moment
-    assert abs(shown[-1].angles_degrees[0]) < 0.1  # neutral after a while
+    assert abs(shown[-1].angles_degrees[0]) < 0.1  # neutral after some time
     assert shown[-1].presence == 0
     assert shown[-1].face is None
     for step in range(60, 90):

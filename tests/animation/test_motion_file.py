@@ -1,4 +1,4 @@
-"""Motion files: what goes in comes out, and what is no motion file is refused in one line."""
+"""Check that motion files return what was written, and that other files are refused in one line."""
 
 from __future__ import annotations
 
@@ -197,6 +197,6 @@ def test_two_who_record_to_one_file_do_not_mix(tmp_path):
         first.write(FaceMotion(pts_seconds=2.0))
     with MotionReader(path) as reader:
         assert [motion.pts_seconds for motion in reader] == [1.0, 2.0]
-    with MotionWriter(path) as second:  # the lock went with its holder
+    with MotionWriter(path) as second:  # the lock ended with its holder
         second.write(FaceMotion(pts_seconds=3.0))
     assert [entry.name for entry in tmp_path.iterdir()] == ["both.motion"]

@@ -1,4 +1,4 @@
-"""The driver's face at rest: looked for among all that was seen, by geometry."""
+"""Tests of finding the driver's face at rest among all frames, by geometry."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def basis(mesh):
 
 @pytest.fixture(scope="module")
 def shut(mesh):
-    """What closes the lips, which the canonical face holds half a centimetre apart."""
+    """Return the displacement that closes the lips, which are half a centimetre apart in the canonical face."""
     moved = np.zeros((468, 3), np.float32)
     for upper, lower in zip(INNER_UPPER_LIP[1:-1], INNER_LOWER_LIP[1:-1], strict=True):
         gap = mesh.vertices[upper, 1] - mesh.vertices[lower, 1]
@@ -34,7 +34,7 @@ def shut(mesh):
 
 @pytest.fixture
 def posed(mesh, basis, shut):
-    """A face with some expressions, whose eyes may be closed by a share or look aside."""
+    """Make a face with some expressions; its eyes may be partly closed, or look aside."""
 
     def make(
         *, seconds=0.0, closed=0.0, aside=0.0, is_new=False, bones=None, weights=False, pose=None, **shapes
@@ -61,7 +61,7 @@ def posed(mesh, basis, shut):
 
 @pytest.fixture
 def wider(mesh):
-    """What makes another person of the canonical face."""
+    """Return a displacement that makes another person of the canonical face."""
     return mesh.vertices * np.array([0.12, -0.08, 0], np.float32)
 
 
@@ -85,7 +85,7 @@ def found(mesh, faces):
     ids=["parted", "blinking", "glancing", "smiling", "turned", "near"],
 )
 def test_what_only_geometry_shows_is_no_rest(mesh, posed, wrong):
-    """No weight of an expression tells: parted lips and a glance have none, and a network may be off."""
+    """Check parted lips and a glance: they have no expression weight, and a network may be wrong."""
     usual = [posed(seconds=step, jawOpen=0.02) for step in range(1, 8)]
     neutral = found(mesh, [posed(seconds=0.0, **wrong), *usual])
     assert neutral.face.pts_seconds > 0
@@ -166,7 +166,7 @@ def test_full_lips_that_are_parted_keep_their_shape(mesh, posed):
 
 @pytest.mark.parametrize(("gap", "rests_at"), [(0.05, 0.05), (0.12, 0.04), (0.2, 0.0), (0.3, 0.0)])
 def test_lips_that_are_a_little_apart_at_rest_are_parted(mesh, posed, basis, gap, rests_at):
-    """Shut ones are read as up to 0.08 cm apart; a painted girl's are 0.3."""
+    """Check 0.3 cm, as in a painting; shut lips are read as up to 0.08 cm apart."""
     apart = basis.lips_apart * np.float32(gap / (basis.lips_apart[13, 1] - basis.lips_apart[14, 1]))
     neutral = found(mesh, [posed(seconds=step / 25, bones=apart) for step in range(20)])
     vertices = neutral.reading.vertices
@@ -196,7 +196,7 @@ def test_people_are_told_apart_by_their_bones(mesh, posed, wider):
 
 
 def test_a_whole_driver_is_looked_at_before_its_first_picture_moves(mesh, posed):
-    """It speaks for four seconds and rests at the end; the first picture is already measured from there."""
+    """Check a driver who speaks for four seconds and rests at the end: the first frame is measured from there."""
     maker = _MotionMaker(mesh, MotionEstimator(mesh), "auto", None)
     faces = [posed(seconds=step / 10, jawOpen=0.3 + 0.1 * (step % 3), is_new=step == 0) for step in range(40)]
     faces += [posed(seconds=4 + step / 10) for step in range(10)]
@@ -228,13 +228,13 @@ def test_after_a_cut_to_somebody_else_there_is_another_neutral(mesh, posed, wide
     for index, face in enumerate(faces):
         driven += maker.accumulate(_Seen(None, index, index / 10, face, None))
     driven += maker.flush()
-    for at in (14, 29, 44):  # each at rest, and at the size at which its camera shows it
+    for at in (14, 29, 44):  # each at rest, at the size in which its camera shows it
         assert np.abs(driven[at].motion.vertices).max() < 0.05
         assert driven[at].motion.scale == pytest.approx(1, abs=0.01)
 
 
 def test_live_learning_goes_on(mesh, posed):
-    """Somebody looks up at the beginning, and down to the camera after five seconds."""
+    """Check somebody who looks up at first, and down to the camera after five seconds."""
     following = MotionEstimator(mesh, pose_window=1)
     for step in range(90):
         seconds = step / 6

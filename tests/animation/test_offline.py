@@ -1,4 +1,4 @@
-"""``vitascope animate`` from file to file, with real drivers made of an animated portrait."""
+"""Tests of ``vitascope animate`` from file to file, with real drivers made from an animated portrait."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest.fixture
 def run(capsys, monkeypatch, face_model):
-    """Run ``animate``; gives exit code, stdout and stderr.
+    """Return a function that runs ``animate``, and returns exit code, stdout and stderr.
 
-    Without calibration, which takes longer than most of these runs, unless a test asks for it.
+    Calibration takes longer than most of these runs, so it is off unless a test requests it.
     """
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("VITASCOPE_HOME", str(face_model.parents[1]))
@@ -57,7 +57,7 @@ def run(capsys, monkeypatch, face_model):
 
 @pytest.fixture(scope="module")
 def motion_file(tmp_path_factory):
-    """Ten moments in which the head turns and the mouth opens."""
+    """Write ten moments in which the head turns and the mouth opens."""
     path = tmp_path_factory.mktemp("motion") / "nod.motion"
     motions = []
     for index in range(10):
@@ -88,7 +88,7 @@ def test_nothing_that_is_there_is_replaced_unasked(run, tmp_path, motion_file, w
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory, mesh, astronaut, astronaut_face):
-    """A driver who turns her head, opens her mouth, is away for a while, and comes back; sound, uneven times."""
+    """Write a driver who turns her head, opens her mouth, is absent for a while, and returns; sound, uneven times."""
     with MeshAnimator(mesh) as animator:
         animator.set_portrait(astronaut, face=astronaut_face)
         pictures = []
@@ -169,7 +169,7 @@ def test_motion_moves_the_portrait(run, tmp_path, motion_file, astronaut):
     assert [round(float(seconds) * 25) for seconds, _ in frames] == list(range(10))
     assert streams == {"video": "h264"}
     first, last = frames[0][1].astype(int), frames[-1][1].astype(int)
-    assert np.abs(first - astronaut).mean() < 4  # coded and decoded
+    assert np.abs(first - astronaut).mean() < 4  # after encoding and decoding
     assert np.abs(last[60:220, 180:280] - first[60:220, 180:280]).mean() > 8
     assert np.abs(last[400:, :] - first[400:, :]).mean() < 2
 
@@ -214,9 +214,9 @@ def test_damaged_sound_of_the_driver_costs_no_picture(run, tmp_path, driver, dam
                 given = av.Packet(bytes((7 * index + at * at) % 256 for at in range(packet.size)))
                 given.pts, given.dts, given.time_base = packet.pts, packet.dts, packet.time_base
             elif stream.type == "audio" and index % 3 == 0:
-                given.pts = given.dts = packet.pts // 2  # goes back in time
+                given.pts = given.dts = packet.pts // 2  # times run backwards
             given.stream = into[stream]
-            with suppress(av.FFmpegError):  # a muxer may refuse such times, too
+            with suppress(av.FFmpegError):  # a muxer may refuse such times
                 target.mux(given)
     out = tmp_path / "a.mp4"
     code, printed, err = run(EXAMPLES / "astronaut.jpg", "-d", broken, "-o", out)
@@ -430,7 +430,7 @@ def test_ctrl_c_keeps_what_was_written_and_names_it(tmp_path, face_model):
         [
             sys.executable, "-m", "vitascope", "animate", EXAMPLES / "astronaut.jpg",
             "--driver", EXAMPLES / "talk.motion", "-o", folder / "out.mp4", "--quiet",
-            # At a high rate, so that the file grows while the video is under way.
+            # At a high rate the file grows during the run.
             "--set", "output.crf=1", "--set", "animation.calibrate=false",
         ],
         stderr=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""The 1€ filter against what its paper promises."""
+"""Tests of the 1€ filter against the promises of its paper."""
 
 from __future__ import annotations
 

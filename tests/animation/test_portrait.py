@@ -1,4 +1,4 @@
-"""Portraits as people have them: turned, transparent, CMYK, huge, tiny, crowded, empty."""
+"""Tests of real users' portraits: rotated, transparent, CMYK, huge, tiny, crowded, empty."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def save(path, rgb, **options):
 
 
 def exif(orientation):
-    """An APP1 segment that says how the picture is turned."""
+    """Make an APP1 segment with the picture's orientation."""
     tiff = b"II*\0" + struct.pack("<IHHHIHHI", 8, 1, 0x0112, 3, 1, orientation, 0, 0)
     body = b"Exif\0\0" + tiff
     return b"\xff\xe1" + struct.pack(">H", len(body) + 2) + body
@@ -74,7 +74,7 @@ def test_alpha_lies_on_white(tmp_path, astronaut):
 
 
 def write_tiff(path, rgba, *, extra, is_big=False):
-    """An uncompressed TIFF of one strip (TIFF 6.0, or BigTIFF), uint8 or uint16 [H, W, 4], with ExtraSamples."""
+    """Write an uncompressed TIFF of one strip (TIFF 6.0 or BigTIFF), uint8 or uint16 [H, W, 4], with ExtraSamples."""
     height, width = rgba.shape[:2]
     bits = 8 * rgba.itemsize
     tags = [
@@ -87,13 +87,13 @@ def write_tiff(path, rgba, *, extra, is_big=False):
         (278, 4, height),
     ]
     tags += [(279, 4, rgba.nbytes), (284, 3, 1), (338, 3, extra)]
-    if is_big:  # its directory lies behind the samples, where libtiff writes it
+    if is_big:  # its directory is after the samples, as from libtiff
         samples = 16
         entry, four_bits = "<HHQQ", sum(bits << 16 * place for place in range(4))
         head = struct.pack("<2sHHHQ", b"II", 43, 8, 0, 16 + rgba.nbytes) + rgba.tobytes()
         head += struct.pack("<Q", len(tags) + 1)
     else:
-        four_bits = 8 + 2 + 12 * (len(tags) + 1) + 4  # where they lie: they do not fit into the directory
+        four_bits = 8 + 2 + 12 * (len(tags) + 1) + 4  # their place: they do not fit into the directory
         samples = four_bits + 8
         entry, head = "<HHII", struct.pack("<2sHIH", b"II", 42, 8, len(tags) + 1)
     tags.insert(2, (258, 3, four_bits))
@@ -152,7 +152,7 @@ def test_cmyk_is_converted(tmp_path, astronaut):
 
 
 def test_colours_of_a_phone_are_srgb(tmp_path, astronaut):
-    """Display P3 seen as sRGB looks dull: here by more than three levels."""
+    """Check Display P3: read as sRGB it looks dull, here by more than three levels."""
     path = tmp_path / "phone.png"
     path.write_bytes(with_profile(".png", astronaut, icc_profile(P3_COLORANTS)))
     rgb, _ = read_picture(path, max_side=MAX)
@@ -331,7 +331,7 @@ def test_sunglasses_hide_no_face(tmp_path, face_model, astronaut, astronaut_face
 
 
 def drawn_face():
-    """A face as children draw it, with lips and a nose: uint8 [500, 500, 3]."""
+    """Draw a face as children do, with lips and a nose: uint8 [500, 500, 3]."""
     skin, ink = (250, 205, 170), (0, 0, 0)
     picture = np.full((500, 500, 3), 255, np.uint8)
     cv2.ellipse(picture, (250, 260), (130, 170), 0, 0, 360, skin, -1)
@@ -351,7 +351,7 @@ def test_a_cartoon_with_a_whole_face_is_one(tmp_path, face_model):
     face = load_portrait(save(tmp_path / "drawn.png", drawn_face()), model=lambda: face_model).face
     left, top, right, bottom = face.box
     assert 90 < left < 180 and 320 < right < 410 and 80 < top < bottom < 460
-    assert np.linalg.norm(face.landmarks[13, :2] - (250, 345)) < 25  # the upper lip's lower edge
+    assert np.linalg.norm(face.landmarks[13, :2] - (250, 345)) < 25  # the lower edge of the upper lip
 
 
 @pytest.mark.parametrize(
@@ -360,7 +360,7 @@ def test_a_cartoon_with_a_whole_face_is_one(tmp_path, face_model):
         b"",
         b"no picture",
         b"\x89PNG\r\n\x1a\n" + bytes(40),
-        b'<svg xmlns="http://www.w3.org/2000/svg"/>',  # FFmpeg knows it, and has no decoder for it
+        b'<svg xmlns="http://www.w3.org/2000/svg"/>',  # FFmpeg names it, but cannot decode it
     ],
     ids=["empty", "text", "png", "svg"],
 )
@@ -405,12 +405,12 @@ def test_live_runs_know_the_size_of_their_picture(tmp_path, astronaut, model_sto
 
 
 def png_of_zeros(path, width, height):
-    """A transparent black PNG of any size, in a few bytes a row and without its pixels in memory."""
+    """Make a transparent black PNG of any size, in a few bytes a row and without its pixels in memory."""
 
     def chunk(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
-    # Rows are all alike: one is packed, up to a byte's end, and is there as often as wanted.
+    # Rows are equal: one is compressed, up to the end of a byte, and repeated.
     packer, size = zlib.compressobj(9, wbits=-15), height * (1 + 4 * width)
     row = packer.compress(bytes(1 + 4 * width)) + packer.flush(zlib.Z_FULL_FLUSH)
     adler = struct.pack(">HH", size % 65521, 1)  # of zeros

@@ -1,4 +1,4 @@
-"""How ``benchmarks/portrait_quality`` reads faces of known shape and compares videos."""
+"""Check that ``benchmarks/portrait_quality`` reads faces of known shape, and compares videos."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def quality(monkeypatch):
 
 @pytest.fixture
 def read(quality, mesh):
-    """Readings by name of a face with some expressions and a pose."""
+    """Return readings by name for a face with some expressions and a pose."""
     basis = ExpressionBasis(mesh)
 
     def reader(*shapes, strength=0.6, **pose):
@@ -61,7 +61,7 @@ def test_flow_sees_brows_that_go_up_and_not_a_head_that_does(quality, mesh):
     picture = np.ascontiguousarray(np.repeat(noise[..., None], 3, axis=2))
     eyes = face.landmarks[[eye.outer_corner for eye in EYES], :2]
     unit = float(np.linalg.norm(eyes[1] - eyes[0]))
-    # Six pixels up: all of the picture, and only what lies above the eyes.
+    # Six pixels up: the whole picture, or only what is above the eyes.
     head = np.roll(picture, -6, axis=0)
     brows = np.where(np.arange(480)[:, None, None] < eyes[:, 1].mean() - 0.12 * unit, head, picture)
     risen = brows_by_flow([picture, head, brows], 0, face)
@@ -110,7 +110,7 @@ def test_what_is_drawn_is_known_whatever_a_tracker_reads(quality, mesh):
     assert still["lip gap"] == pytest.approx(quality.readings_of(mesh, face)[at["lip gap"]], abs=0.01)
     assert jaw["lip gap"] > still["lip gap"] + 0.1
     assert pucker["mouth width"] < 0.85 * still["mouth width"]
-    # This face's irises are small, and stay within one and a half of their radii.
+    # This face's irises are small, and stay within 1.5 of their radii.
     assert 0.03 < glance["gaze sideways"] - still["gaze sideways"] <= 0.6 * 0.17 + 0.001
     assert glance["gaze up"] == pytest.approx(still["gaze up"], abs=0.005)
     assert 0.01 < upwards["gaze up"] - still["gaze up"] <= 0.6 * 0.17 + 0.001
@@ -155,7 +155,7 @@ def test_the_box_of_the_points_lies_below_the_eyes_and_goes_with_the_head(qualit
     import sixty_eight_points
 
     class MiddleOfBox:
-        """A predictor all of whose points are the middle of the box."""
+        """A predictor whose points are all in the middle of the box."""
 
         def __init__(self, path):
             pass
@@ -205,7 +205,7 @@ def test_a_turn_changes_no_shape(read):
     still, turned = read("jawOpen"), read("jawOpen", yaw=12, pitch=-8, roll=10, scale=7.0)
     for name in ("lip gap", "mouth width", "brows"):
         assert turned[name] == pytest.approx(still[name], abs=0.01)
-    for name in ("gaze sideways", "gaze up"):  # an iris lies a little before its corners
+    for name in ("gaze sideways", "gaze up"):  # an iris is a little in front of its corners
         assert turned[name] == pytest.approx(still[name], abs=0.02)
     assert [turned[name] for name in ("yaw", "pitch", "roll")] == pytest.approx([12, -8, 10], abs=0.5)
 

@@ -1,4 +1,4 @@
-"""Tracking with MediaPipe itself, and whom to follow."""
+"""Tests of tracking with MediaPipe itself, and of whom to follow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_face_is_found_where_it_is(astronaut_face):
     assert astronaut_face.blendshape("mouthSmileLeft") > 0.5
     assert astronaut_face.picture_size == (512, 512)
     right_eye, left_eye = astronaut_face.landmarks[468], astronaut_face.landmarks[473]
-    assert right_eye[0] < left_eye[0]  # the person's right is at the picture's left
+    assert right_eye[0] < left_eye[0]  # the person's right is on the picture's left
 
 
 def test_nobody_is_nobody(face_model):
@@ -73,7 +73,7 @@ def test_a_cut_is_somebody_new_wherever_the_face_is(face_model, astronaut):
     pictures = [head, head, other, other, head, head, brighter, brighter]
     with FaceTracker(face_model) as tracker:
         faces = [tracker.track(picture, pts_seconds=step / 30) for step, picture in enumerate(pictures)]
-    # Light that is switched on is no cut.
+    # Switching on a light is not a cut.
     assert [face.is_new for face in faces] == [True, False, True, False, True, False, False, False]
 
 
@@ -115,7 +115,7 @@ def test_without_mediapipe_the_extra_is_named(monkeypatch, tmp_path):
 
 
 def test_opencv_is_the_build_without_a_screen(face_model):
-    """MediaPipe beside our OpenCV: none of it may write over cv2 with a build that needs libGL."""
+    """Check that nothing installed with MediaPipe replaces our cv2 with a build that needs libGL."""
     from importlib.metadata import distributions
 
     names = {(found.metadata["Name"] or "").lower() for found in distributions()}
@@ -124,7 +124,7 @@ def test_opencv_is_the_build_without_a_screen(face_model):
 
 
 def test_closing_that_is_interrupted_frees_the_networks_once(face_model, monkeypatch):
-    """MediaPipe's finaliser would free them again: a crash, or a hang, at the end of the program."""
+    """MediaPipe's finaliser would free them again: a crash or a hang at the end of the program."""
     tracker = FaceTracker(face_model)
     landmarker = tracker._landmarker
     freed = []
@@ -138,6 +138,6 @@ def test_closing_that_is_interrupted_frees_the_networks_once(face_model, monkeyp
     monkeypatch.setattr(landmarker._lib, "MpFaceLandmarkerClose", interrupted)
     with pytest.raises(KeyboardInterrupt):
         tracker.close()
-    landmarker.close()  # as its finaliser does
+    landmarker.close()  # like its finaliser
     tracker.close()
     assert len(freed) == 1

@@ -1,4 +1,4 @@
-"""A voice as a driver: from file to file, and every sound that is none."""
+"""Tests of a voice as a driver, from file to file, and of sound that is no voice."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PORTRAIT = EXAMPLES / "astronaut.jpg"
 
 @pytest.fixture
 def run(capsys, monkeypatch, tmp_path):
-    """Run ``animate`` on the shipped portrait, which needs no network; gives exit code, stdout and stderr."""
+    """Return a function that runs ``animate`` on the shipped portrait; it returns exit code, stdout and stderr."""
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path / "home"))
 
@@ -199,7 +199,7 @@ def test_a_text_closes_the_lips_where_it_says(run, tmp_path):
     assert code == 0, err
     assert "note: not in the dictionary, so spelled letter by letter: pamm" in text
     with MotionReader(record) as reader:
-        # What presses lips: they are closed in pauses, too.
+        # Pressed lips: they are closed in pauses, too.
         closed = [row.blendshapes[BLENDSHAPE_INDEX["mouthPressLeft"]] > 0.27 for row in reader]
     closings = sum(1 for before, now in itertools.pairwise(closed) if now and not before)
     assert closings == 4  # m, m, p, m
@@ -211,7 +211,7 @@ def test_a_voice_that_is_played_live(run, speech, tmp_path):
     code, text, err = run(*words, "--json")
     assert code == 0, err
     report, (jaws, header) = json.loads(text), jaws_of(record)
-    # How many is the machine's affair: a busy one drops some before they are recorded, and some after.
+    # The number depends on the machine: a busy one drops some before they are recorded, and some after.
     assert report["shown"] <= len(jaws) <= report["captured"]
     assert len(jaws) > 3 and jaws.max() > 0.05 and not header.has_vertices
     assert "mesh" in text

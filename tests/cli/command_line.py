@@ -1,4 +1,4 @@
-"""The command line in this process."""
+"""Run the command line in this process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vitascope.cli import main
 
 
 def run(*words: object) -> object:
-    """Run a command line; gives its exit code."""
+    """Run a command line, and return its exit code."""
     with pytest.raises(SystemExit) as ended:
         main([str(word) for word in words])
     return ended.value.code

@@ -21,7 +21,7 @@ __all__ = ["networks_stay_open", "people_stay_found"]
 
 @pytest.fixture(autouse=True)
 def consoles_are_as_wide_as_the_test_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cyclopts keeps the console that a command first wrote to, and its width, for the rest of the process."""
+    """Reset Cyclopts's consoles; otherwise the first one, and its width, stay for the rest of the process."""
     for name in ("console", "error_console"):
         kept = getattr(App, name)
 
@@ -36,7 +36,7 @@ def consoles_are_as_wide_as_the_test_says(monkeypatch: pytest.MonkeyPatch) -> No
 def run(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., tuple[object, str, str]]:
-    """Run a command line; gives exit code, stdout and stderr."""
+    """Return a function that runs a command line, and returns exit code, stdout and stderr."""
     monkeypatch.setenv("COLUMNS", "200")
 
     def runner(*words: object) -> tuple[object, str, str]:
@@ -49,7 +49,7 @@ def run(
 
 @pytest.fixture(scope="session")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The results of a small real ``bench run``; to be read only."""
+    """Return the results of a small real ``bench run``, which tests must not change."""
     folder = tmp_path_factory.mktemp("bench")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(suite, "_QUICK_RESOLUTIONS", {"1080p": (256, 144)})

@@ -1,4 +1,4 @@
-"""``vitascope animate`` live, from the command line: small inputs, every sink that needs no device, and keys."""
+"""Tests of live ``vitascope animate`` from the command line: small inputs, keys, and sinks that need no device."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ PORTRAIT = Path(__file__).parents[2] / "examples" / "astronaut.jpg"
 
 @pytest.fixture
 def run(run, monkeypatch, tmp_path, face_model):
-    """Run a command line in an empty folder; gives exit code, stdout and stderr.
+    """Return a function that runs a command line in an empty folder; it returns exit code, stdout and stderr.
 
-    Without calibration, which takes longer than most of these runs, unless a test asks for it.
+    Calibration takes longer than most of these runs, so it is off unless a test requests it.
     """
     monkeypatch.setenv("VITASCOPE_HOME", str(face_model.parents[1]))
     monkeypatch.chdir(tmp_path)
@@ -58,13 +58,13 @@ def write_rows(path: Path, *, count: int) -> Path:
 
 @pytest.fixture(scope="module")
 def motion_file(tmp_path_factory):
-    """Half a second."""
+    """Write half a second of motion."""
     return write_rows(tmp_path_factory.mktemp("live") / "nod.motion", count=13)
 
 
 @pytest.fixture(scope="module")
 def film(tmp_path_factory):
-    """A portrait that stands still, for half a second."""
+    """Write a video of a still portrait, half a second long."""
     with av.open(str(PORTRAIT)) as container:
         still = next(container.decode(video=0)).to_ndarray(format="rgb24")[:256, 96:352].copy()
     path = tmp_path_factory.mktemp("live") / "still.mp4"
@@ -106,7 +106,7 @@ def test_a_part_of_a_driver(run, motion_file, film):
     for driver in (motion_file, film):
         code, out, _ = run("--driver", driver, "--sink", "null", "--start", "0.1", "--end", "0.3", "--json")
         assert code == 0
-        assert json.loads(out)["captured"] in (4, 5, 6)  # of 13; films have 25 or 30 pictures a second
+        assert json.loads(out)["captured"] in (4, 5, 6)  # of 13; videos have 25 or 30 frames a second
 
 
 def test_a_run_ends_after_its_duration(run, tmp_path):
@@ -287,11 +287,11 @@ def test_a_sink_that_is_lost_leaves_the_others_and_an_exit_code(run, motion_file
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals")
 class TestTerminal:
-    """A process of its own in a terminal of its own."""
+    """Tests in a separate process with its own terminal."""
 
     @pytest.fixture
     def start(self, tmp_path, face_model):
-        """Start a long run with a terminal; gives the process and the terminal's other end."""
+        """Return a function that starts a long run with a terminal, and returns the process and both ends."""
         write_rows(tmp_path / "long.motion", count=2500)
         ends, processes = [], []
 
@@ -309,7 +309,7 @@ class TestTerminal:
             ends.extend((ours, theirs))
             processes.append(process)
             deadline = time.monotonic() + 60
-            while termios.tcgetattr(theirs)[3] & termios.ICANON:  # until it reads keys
+            while termios.tcgetattr(theirs)[3] & termios.ICANON:  # until it reads single keys
                 assert time.monotonic() < deadline and process.poll() is None
                 time.sleep(0.02)
             return process, ours, theirs
@@ -334,7 +334,7 @@ class TestTerminal:
         assert "keys: ? lists them, Q quits\n" in err
         assert "mirror on" in err and "strength 1.10" in err and "snapshot: portrait-" in err
         assert "pictures in" in out
-        assert termios.tcgetattr(theirs)[3] & termios.ICANON  # given back
+        assert termios.tcgetattr(theirs)[3] & termios.ICANON  # the terminal is restored
 
     def test_ctrl_c_completes_the_file(self, start, tmp_path):
         process, terminal, _ = start("--sink", "file:out.mp4")
@@ -356,7 +356,7 @@ def test_metrics_are_served_while_it_runs(run, tmp_path, asked):
     port, seen, is_over = free_port(), set(), threading.Event()
 
     def look() -> None:
-        """Until pictures are counted: what an earlier run counted in this process is told from the beginning."""
+        """Poll until two counts are seen; the metrics keep what earlier runs in this process counted."""
         deadline = time.monotonic() + 50
         while len(seen) < 2 and not is_over.is_set() and time.monotonic() < deadline:
             try:
@@ -367,7 +367,7 @@ def test_metrics_are_served_while_it_runs(run, tmp_path, asked):
             seen.update(re.findall(r'^vitascope_stage_items_total\{stage="animate"\} .*', text, re.MULTILINE))
             time.sleep(0.05)
         if not is_over.is_set():
-            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)  # enough was seen
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)  # two counts are enough
 
     long = write_rows(tmp_path / "long.motion", count=2500)
     looking = threading.Thread(target=look)

@@ -1,4 +1,4 @@
-"""Whatever goes wrong: one line on stderr that names the file, the right exit code, and nothing half-written."""
+"""Check that every failure prints one line with the file's name, has the right exit code, and leaves no half file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from vitascope.segmentation import film_run
 
 BRIGHTNESS = brightness_settings()
 LIGHT = ("--profile", "fast", "--model", BRIGHTNESS["model.name"], "--kind", BRIGHTNESS["model.kind"])
-"""With a network that costs nothing, for programs of which nobody asks what they matte."""
+"""Options for a trivial network, where the mattes do not matter."""
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def clip(tmp_path_factory):
 
 @pytest.fixture
 def fails(capsys, tmp_path):
-    """Run a command that must fail: checks the one line and that nothing was left; gives code and message."""
+    """Return a function that runs a failing command, checks its one line, and returns code and message."""
 
     def runner(*words, leaves=()):
         before = set(tmp_path.rglob("*"))
@@ -209,7 +209,7 @@ def command(*words):
 
 @pytest.mark.skipif(os.name != "posix", reason="file size limits are POSIX")
 def test_a_full_disk(tmp_path, clip):
-    """The largest file a process may write stands in for a full disk: the write fails in the same place."""
+    """Check with a limit on file size, which makes the write fail in the same place as a full disk."""
     import resource
 
     answer = subprocess.run(
@@ -230,7 +230,7 @@ def test_a_full_disk(tmp_path, clip):
 
 @pytest.fixture(scope="module")
 def long(tmp_path_factory):
-    """A film that is under way for some seconds."""
+    """Write a video that takes some seconds to process."""
     path = tmp_path_factory.mktemp("long") / "long.mp4"
     return write_clip(path, width=640, height=360, frame_count=400, codec_options={"preset": "ultrafast"})
 
@@ -238,9 +238,9 @@ def long(tmp_path_factory):
 @pytest.mark.skipif(os.name != "posix", reason="sends signals")
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_batch_keeps_and_records_what_is_done(tmp_path, clip, long, ending):
-    """Ctrl-C, a kill, and a closed terminal; the last two also where a script started it in the background."""
+    """Check Ctrl-C, a kill and a closed terminal; the last two also if a script starts it in the background."""
     out = tmp_path / "out"
-    # The tinted picture, at a high rate: the file grows while the film is under way, so that a part can be seen.
+    # A tinted picture at a high rate makes the file grow during the run, so that a part is visible.
     words = command(
         "segment", clip, long, clip.with_name("none.mp4"), "-o", out, *LIGHT, "--output", "overlay",
         "--set", "output.crf=3", "--json",
@@ -248,7 +248,7 @@ def test_an_interrupted_batch_keeps_and_records_what_is_done(tmp_path, clip, lon
     clip.with_name("none.mp4").write_bytes(clip.read_bytes())
 
     def as_in_the_background() -> None:
-        signal.signal(ending, signal.SIG_DFL)  # also where whoever runs the tests ignores it, as nohup does
+        signal.signal(ending, signal.SIG_DFL)  # even if the tests run under nohup, which ignores it
         if ending != signal.SIGINT:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
@@ -382,7 +382,7 @@ def test_a_name_that_stdout_cannot_show_ends_nothing(clip, tmp_path):
 
 
 def in_a_shell(line, *words, **options):
-    """Run a line of the shell in which ``"$@"`` is vitascope with these words; its exit code and what stderr says."""
+    """Run a shell line in which ``"$@"`` is vitascope with these words; returns its exit code and stderr."""
     command = [sys.executable, "-m", "vitascope", *map(str, words)]
     answer = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {line}", "bash", *command],
@@ -434,7 +434,7 @@ def test_a_working_folder_that_is_gone(clip, tmp_path, where):
 
 @pytest.mark.skipif(os.name != "posix", reason="needs pipes that have names")
 def test_a_pipe_is_refused_where_a_file_is_wanted(fails, clip, tmp_path):
-    """Opening one waits for who writes, deaf to Ctrl-C."""
+    """Check the refusal, as opening a pipe would wait for a writer, and not react to Ctrl-C."""
     pipes = {name: tmp_path / name for name in ("in.mp4", "net.onnx", "talk.motion", "me.png")}
     for pipe in pipes.values():
         os.mkfifo(pipe)

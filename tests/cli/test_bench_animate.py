@@ -1,4 +1,4 @@
-"""``vitascope bench animate --auto-tune`` as it is typed, with a machine of known speed."""
+"""Tests of ``vitascope bench animate --auto-tune`` from the command line, with simulated speeds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PORTRAIT = Path(__file__).parents[2] / "examples" / "astronaut.jpg"
 
 @pytest.fixture
 def run(run, monkeypatch, tmp_path, face_model):
-    """Run a command line in an empty folder; gives exit code, stdout and stderr."""
+    """Return a function that runs a command line in an empty folder, and returns exit code, stdout and stderr."""
     monkeypatch.setenv("VITASCOPE_HOME", str(face_model.parents[1]))
     monkeypatch.setattr("vitascope.tune.tuned_file.vitascope_home", lambda: tmp_path / "home")
     monkeypatch.chdir(tmp_path)
@@ -30,7 +30,7 @@ def run(run, monkeypatch, tmp_path, face_model):
 
 @pytest.fixture
 def slow_above_300(monkeypatch):
-    """Real runs, whose speed is then said to be 10 fps for larger pictures and what was asked for for smaller ones."""
+    """Report real runs as 10 fps for larger pictures, and as the requested rate for smaller ones."""
     runs = []
 
     def measured(portrait, driver, *, loaded, **words):
@@ -52,13 +52,13 @@ def slow_above_300(monkeypatch):
 
 @pytest.fixture(scope="module")
 def small_run():
-    """A real run of a small picture, once there was one."""
+    """Hold a real run of a small picture, once there is one."""
     return []
 
 
 @pytest.fixture
 def known_speed(slow_above_300, small_run, monkeypatch):
-    """The same of one real run: for what does not depend on what the others made."""
+    """Simulate the same from one real run, for tests that do not depend on the others."""
     measure = live_tuner.measure_live
 
     def measured(portrait, driver, *, loaded, **words):

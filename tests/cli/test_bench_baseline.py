@@ -1,4 +1,4 @@
-"""A small suite that was run is explained, kept as a baseline, and compared with: the way of ``make bench``."""
+"""Tests of the way of ``make bench``: explain a small run, store it as a baseline, and compare with it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ CHECKOUT = Path(__file__).parents[2]
 
 @pytest.fixture
 def results(measured, tmp_path):
-    """A run's results, which may be changed."""
+    """Return a run's results, which may be changed."""
     return Path(shutil.copy(measured, tmp_path))
 
 
 def with_rates(path, rates):
-    """The run on disk, as a steady machine would have measured it."""
+    """Change the rates on disk to those of a steady machine."""
     results = load_results(path)
     row = Row.of("throughput", "frames/s", rates)
     cells = tuple(

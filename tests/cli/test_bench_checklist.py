@@ -1,4 +1,4 @@
-"""``vitascope bench checklist`` as it is typed."""
+"""Tests of ``vitascope bench checklist`` from the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``vitascope bench`` as it is typed."""
+"""Tests of ``vitascope bench`` from the command line."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def test_a_report_without_matplotlib_is_text_and_says_what_to_install(
 
 
 def slowed(path, tmp_path, factor):
-    """The same results, every round slower."""
+    """Return the same results with every round slower."""
     results = load_results(path)
     cells = []
     for cell in results.cells:
         rate = cell.row("throughput")
-        # A steady machine, so that the factor alone is seen.
+        # Simulate a steady machine, so that only the factor shows.
         before = Row.of("throughput", "frames/s", [100.0, 100.5, 99.5])
         after = Row.of("throughput", "frames/s", [sample / factor for sample in before.samples])
         assert rate is not None

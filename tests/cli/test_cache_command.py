@@ -1,4 +1,4 @@
-"""``vitascope cache``, and the flag of the lever that has one."""
+"""Tests of ``vitascope cache``, and of the flag that needs the cache."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_skip_static_has_a_flag(run, clip, tmp_path):
 
 @pytest.fixture
 def home(tmp_path):
-    """A home in which every part holds something, of 1000 bytes a file."""
+    """Create a home with files of 1000 bytes in every part."""
     files = (
         "stretches/a.stretch",
         "studio/proxies/a.1.proxy.mp4",

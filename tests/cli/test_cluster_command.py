@@ -1,4 +1,4 @@
-"""A cluster that cannot be had: one line, from the command and from ``cluster status``."""
+"""Check that a missing cluster is one line, in ``segment`` and in ``cluster status``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C while native code is in the middle of something long."""
+"""Tests of Ctrl-C during long native code."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ vitascope.cli.main()
 
 @pytest.fixture(autouse=True)
 def ctrl_c_is_not_ignored():
-    """As it is where tests run in the background."""
+    """Handle Ctrl-C, which is ignored where tests run in the background."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -1,4 +1,4 @@
-"""The command line in this process: what it prints, and with which code it exits."""
+"""Tests of the command line in this process: its output and exit codes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_video_of_nobody_is_told_beside_the_summary(run, clip, tmp_path):
     (report,) = json.loads(run("segment", clip, tmp_path / "p.mp4", "--profile", "fast", "--json")[1])
     assert report["shows_people"] is True
     cached = (*words, "--set", "processing.enable_caching=true")
-    for _ in range(2):  # the second run takes the mattes of the first
+    for _ in range(2):  # the second run uses the cache of the first
         code, out, err = run(*cached)
         assert (code, err) == (0, f"note: wall.mp4: {note}\n")
     assert "mattes from the cache" in out
@@ -95,7 +95,7 @@ def test_resuming_with_other_settings_says_that_the_file_was_made_with_others(ru
     assert (report["status"], len(report["notes"])) == ("skipped", 1)
     unknown = f"{clip}: done already; its settings are unknown\n"
     assert unknown not in run(*words)[1]
-    run(*words[:-1], "-y")  # a whole video, without --resume: nobody remembers it
+    run(*words[:-1], "-y")  # a whole video without --resume is not remembered
     assert run(*words)[1] == unknown
 
 
@@ -108,7 +108,7 @@ def test_resuming_replaces_no_picture_unasked(run, clip, tmp_path):
     assert run(*words, "-y")[0] == 0
     made = sheet.read_bytes()
     assert made != b"mine"
-    code, out, _ = run(*words)  # nothing is left to do, so nothing would be replaced
+    code, out, _ = run(*words)  # nothing is left to do, so nothing is replaced
     assert (code, "done already" in out, sheet.read_bytes()) == (0, True, made)
 
 
@@ -154,7 +154,7 @@ def test_people_takes_a_video_and_a_sheet_by_their_urls_as_segment_does(run, cli
     code, out, _ = run("people", *named, "--set", "model.name=selfie")
     assert (code, out.split()[0]) == (0, "1")
     assert (tmp_path / "a sheet.png").is_file()
-    assert {path for path in tmp_path.rglob("*") if path.is_dir()} == before  # no folder of the name "file:"
+    assert {path for path in tmp_path.rglob("*") if path.is_dir()} == before  # no folder named "file:"
 
 
 def test_quiet_says_nothing_and_json_says_it_to_machines(run, clip, tmp_path):
@@ -286,7 +286,7 @@ def test_machines_are_told_of_a_single_failure(run, tmp_path, name, words, code)
 
 @pytest.fixture
 def folder(clip, tmp_path):
-    """Two videos, a bad one, a photograph, and a folder of one more."""
+    """Create a folder with two videos, a broken one, a photograph, and a subfolder with one more."""
     place = tmp_path / "films"
     (place / "later").mkdir(parents=True)
     for name in ("a.mp4", "b.mp4", "later/c.mp4"):
@@ -318,7 +318,7 @@ def test_a_dry_run_of_fast_names_the_network_of_its_device(run, clip, tmp_path, 
     "given", [("mask", "--type", "mask"), ("2", "--keep", "1,2"), ("key", "--type=mask,key")]
 )
 def test_an_output_may_have_the_name_of_what_it_shows(run, clip, given):
-    """A word that the flag has is no value that was meant for it."""
+    """Check words that the flag has a value for already, so they are not meant for it."""
     code, printed, _ = run("segment", clip, *given, "--profile", "fast", "--dry-run")
     assert code == 0
     assert f"-> {given[0]}" in printed
@@ -421,7 +421,7 @@ def test_a_flag_of_another_type_is_not_ignored(run, clip, tmp_path, words, says,
     given = ("--camera", clip, "--sink", "null") if live else (clip, "-o", tmp_path / "o.mp4")
     code, _, err = run("segment", *given, "--profile", "fast", *words)
     assert (code, err) == (2, f"vitascope: {says}\n")
-    waits = tmp_path / "later.yaml"  # what a settings file says may wait for its type
+    waits = tmp_path / "later.yaml"  # a type may come later than a settings file's options
     waits.write_text("output: {background: beach.jpg, key_color: red}")
     if not live:
         more = ("-c", waits, "--type", "mask", "--end", "0.1")
@@ -439,7 +439,7 @@ def test_a_flag_of_another_type_is_not_ignored(run, clip, tmp_path, words, says,
     ],
 )
 def test_a_flag_is_refused_with_where_the_type_stands(run, clip, tmp_path, words, says):
-    """Who wrote no --type cannot leave it out."""
+    """Check the advice for a type that was not set by --type."""
     mine = tmp_path / "mine.yaml"
     mine.write_text("output:\n  kinds: [mask]")
     given = ("segment", clip, "-o", tmp_path / "o.mp4", "--profile", "fast", *words)
@@ -622,7 +622,7 @@ def test_a_folder_ends_with_a_tally_and_resume_redoes_what_is_too_short(run, cli
     assert code == 3
     assert out.splitlines()[-1] == f"1 of 2 inputs done, 1 failed: {folder / 'bad.mp4'}"
     (folder / "bad.mp4").unlink()
-    # A try with --end is no finished film.
+    # A try with --end does not count as the finished video.
     assert "done already" not in run(*words, "--resume")[1]
     assert "done already" in run(*words, "--resume")[1]
     assert long.exists()

@@ -1,4 +1,4 @@
-"""Completion in a shell: commands and choices by the script, file names by the shell."""
+"""Tests of shell completion: commands and choices from the script, file names from the shell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is fetched, calibrated or waited for is said on stderr, with a terminal or without, unless `-q` is given."""
+"""Check that fetching, calibrating and waiting are reported on stderr, with and without a terminal, unless `-q`."""
 
 from __future__ import annotations
 

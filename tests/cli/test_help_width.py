@@ -1,4 +1,4 @@
-"""Help on a terminal of 80 columns: nothing of what stands on a line of its own is broken."""
+"""Check that help fits a terminal of 80 columns without breaking lines."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from vitascope.cli.app import app
 from write_reference import COMMANDS
 
 _LONGEST_BOX = 20
-"""Flags; more are told apart by what they are about."""
+"""Maximum number of flags in a box; more must be grouped by topic."""
 
 
 @cache
 def shown(command):
-    """Help, made once for all that is asked of it."""
+    """Return the help of a command, made once."""
     with redirect_stdout(StringIO()) as page:
         app([*command, "--help"], exit_on_error=False, result_action="return_value")
     return page.getvalue()
 
 
 def paragraphs(command):
-    """The lines of a command's description, in paragraphs, without its arguments."""
+    """Return the lines of a command's description in paragraphs, without its arguments."""
     node = app
     for word in command:
         node = node[word]
@@ -45,7 +45,7 @@ def _narrow(monkeypatch):
 def test_no_line_of_a_description_is_broken(command):
     lines = [line.rstrip() for line in shown(command).splitlines()]
     assert max(map(len, lines)) <= 80
-    for paragraph in paragraphs(command)[1:]:  # the first is a sentence, and flows
+    for paragraph in paragraphs(command)[1:]:  # the first is a sentence, and wraps
         assert set(paragraph) <= set(lines)
 
 

@@ -1,4 +1,4 @@
-"""``vitascope interactive``, its commands from a pipe."""
+"""Tests of ``vitascope interactive`` with commands from a pipe."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vitascope.observe.metrics import Metrics
 
 @pytest.fixture
 def run(tmp_path, capsys, monkeypatch):
-    """Pipe lines into it; gives exit code and what was printed."""
+    """Pipe lines into it; returns exit code and output."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
 

@@ -1,4 +1,4 @@
-"""Ctrl-C before the command line is even understood."""
+"""Tests of Ctrl-C before the command line is parsed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vitascope.cli import app, main
 
 
 class Interrupting(types.ModuleType):
-    """Stands in for the module of the commands; Ctrl-C is pressed while it is loaded."""
+    """Replaces the module of the commands; Ctrl-C is pressed while it loads."""
 
     @property
     def main(self):
@@ -48,7 +48,7 @@ sys.stderr.write(" ".join(name.partition(".")[0] for name in sys.modules))
 
 
 def test_a_command_waits_for_its_own_modules_alone():
-    """No command or help page waits for a check of settings, arrays or codecs."""
+    """Check that commands and help do not load settings, arrays or codecs."""
     loaded = subprocess.run([sys.executable, "-c", UNDERSTOOD], capture_output=True, text=True, check=True)
     assert "vitascope segment in.mp4 out.mp4" in loaded.stdout
     assert not {"numpy", "pydantic", "yaml", "av", "cv2", "onnxruntime"} & set(loaded.stderr.split())
@@ -111,7 +111,7 @@ main()
 
 
 def test_what_is_left_behind_in_native_code_cannot_crash_the_end():
-    """A thread that comes back from C++ while Python ends is unwound there, which ends the process by SIGABRT."""
+    """Check daemon threads: one that returns from C++ while Python ends would abort the process by SIGABRT."""
     ended = subprocess.run([sys.executable, "-c", LEFT_BEHIND], capture_output=True, text=True, check=False)
     assert ended.returncode == 2
     assert ended.stderr == "vitascope: there is no command 'modles'; did you mean models?\n"

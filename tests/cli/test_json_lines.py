@@ -1,4 +1,4 @@
-"""``segment --json-lines``: a machine reads what happens, while it happens."""
+"""Tests of ``segment --json-lines``, which reports events to programs as they happen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Few addresses (``ulimit -v``), truly: one line, an exit code, nothing half-written, and no segmentation fault."""
+"""Check limits of address space (``ulimit -v``): one line, an exit code, no partial file, no segmentation fault."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def test_a_job_ends_well_or_says_in_a_line_what_it_lacks(tmp_path, films, limit_
     if ended.returncode == 0:
         assert left == ["out.mp4"]
         return
-    assert ended.returncode in (1, 3, 4, 5), ended.stderr  # no signal
+    assert ended.returncode in (1, 3, 4, 5), ended.stderr  # not a signal
     assert left == []
-    told = [line for line in ended.stderr.splitlines() if not line.startswith("x264 ")]  # it writes by itself
+    told = [line for line in ended.stderr.splitlines() if not line.startswith("x264 ")]  # x264's own
     assert len(told) == 1, ended.stderr
     assert told[0].startswith("vitascope: ")
     if limit_mib <= 600:

@@ -1,4 +1,4 @@
-"""The keys of a live run are the same wherever they are listed."""
+"""Check that the keys of a live run are the same in every list."""
 
 from __future__ import annotations
 

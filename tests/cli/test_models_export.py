@@ -1,4 +1,4 @@
-"""``vitascope models export``: what it writes and what it says when it cannot."""
+"""Tests of ``vitascope models export``: its files, and its messages when it cannot write them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from vitascope.models.liveportrait.folder import CHECKPOINTS
 
 @pytest.fixture
 def run(run, monkeypatch, tmp_path):
-    """Run a command line; gives exit code, stdout and stderr."""
+    """Return a function that runs a command line, and returns exit code, stdout and stderr."""
     monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path / "home"))
     return partial(run, "models", "export")
 
 
 @pytest.fixture
 def checkpoints(tmp_path) -> Path:
-    """A folder in which every file is, and none is a checkpoint."""
+    """Create a folder with every file, none of them a checkpoint."""
     for name in CHECKPOINTS.values():
         path = tmp_path / "weights" / name
         path.parent.mkdir(parents=True, exist_ok=True)

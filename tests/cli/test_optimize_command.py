@@ -1,4 +1,4 @@
-"""``vitascope optimize`` as it is typed."""
+"""Tests of ``vitascope optimize`` from the command line."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_file_that_segment_takes(clip, tmp_path, capsys):
     assert "(start: what the settings say)" in printed.err
     assert load_settings(files=[tuned]).profile == "fast"
     assert tuned.read_text().startswith("# Tuned by vitascope ")
-    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["tuned.yaml"]  # no state stays
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["tuned.yaml"]  # state is removed
     (tmp_path / "other").touch()
     assert tuned.stat().st_mode == (tmp_path / "other").stat().st_mode
     (line,) = (tmp_path / "home" / "optimization_history.jsonl").read_text().splitlines()
@@ -68,7 +68,7 @@ def test_an_impossible_target(clip, tmp_path, capsys):
     assert run(clip, "--save-config", tuned, "--target-fps", 99_999, *SMALL) == 1
     assert "99999 fps cannot be reached here" in capsys.readouterr().err
     assert not tuned.exists()
-    # Its trials are kept: a lower target costs none of them again.
+    # Its trials are stored, so a lower target needs none of them again.
     assert run(clip, "--save-config", tuned, "--target-fps", 1, "--resume", *SMALL) == 0
     assert tuned.exists()
     assert "/3 " not in capsys.readouterr().err
@@ -87,15 +87,15 @@ def test_a_settings_file_that_is_there_is_replaced_only_when_asked_for(clip, tmp
 def test_a_search_that_goes_on_asks_for_its_own_file_no_more(clip, tmp_path, capsys):
     tuned = tmp_path / "tuned.yaml"
     tuned.write_text("profile: fast\n")
-    assert run(clip, "--save-config", tuned, "-y", "--target-fps", 99_999, *SMALL) == 1  # its runs are kept
+    assert run(clip, "--save-config", tuned, "-y", "--target-fps", 99_999, *SMALL) == 1  # its trials stay
     assert run(clip, "--save-config", tuned, "--target-fps", 1, *SMALL) == 4
     assert run(clip, "--save-config", tuned, "--target-fps", 1, "--resume", "--no-overwrite", *SMALL) == 4
     assert tuned.read_text() == "profile: fast\n"
-    tuned.write_text("profile: balanced\n")  # another one: edited, or moved here with a date of long ago
+    tuned.write_text("profile: balanced\n")  # a different file: edited, or moved here with an old date
     os.utime(tuned, (1, 1))
     assert run(clip, "--save-config", tuned, "--target-fps", 1, "--resume", *SMALL) == 4
     assert tuned.read_text() == "profile: balanced\n"
-    tuned.write_text("profile: fast\n")  # what the search began with, whatever its date
+    tuned.write_text("profile: fast\n")  # the file that the search began with, whatever its date
     capsys.readouterr()
     assert run(clip, "--save-config", tuned, "--target-fps", 1, "--resume", *SMALL) == 0
     assert tuned.read_text().startswith("# Tuned by")

@@ -1,4 +1,4 @@
-"""``vitascope segment --metrics-port`` and ``--tensorboard``."""
+"""Tests of ``vitascope segment --metrics-port`` and ``--tensorboard``."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_without_the_extra(tmp_path, capsys, monkeypatch):
 
 def test_curves_for_tensorboard(tmp_path, capsys, monkeypatch):
     clip = write_clip(tmp_path / "in.mp4", frame_count=6)
-    monkeypatch.setitem(sys.modules, "prometheus_client", None)  # nobody is served, so it is not needed
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)  # not needed without a server
     runs = tmp_path / "runs"
     words = ("--profile", "fast", "--tensorboard", runs)
     assert run("segment", clip, "-o", tmp_path / "out.mp4", *words) == 0

@@ -1,4 +1,4 @@
-"""The command with several processes: what is refused, and what is left when it is ended from outside."""
+"""Tests of the command with several processes: refusals, and what remains when it is ended from outside."""
 
 from __future__ import annotations
 
@@ -85,11 +85,11 @@ def test_no_process_outlives_the_command(clip, tmp_path, how):
         text=True,
         start_new_session=True,
     )
-    until(lambda: len(list(tmp_path.glob(".o.*.part.mp4"))) == 1)  # the workers are ready
+    until(lambda: len(list(tmp_path.glob(".o.*.part.mp4"))) == 1)  # workers are ready
     children = children_of(run.pid)
     assert len(children) >= 2
     if how is signal.SIGINT:
-        os.killpg(run.pid, how)  # as a terminal does: everybody gets it
+        os.killpg(run.pid, how)  # to the whole group, as a terminal does
     else:
         run.kill()
     _, said = run.communicate(timeout=PATIENCE_SECONDS)

@@ -1,4 +1,4 @@
-"""``vitascope profile`` as it is typed."""
+"""Tests of ``vitascope profile`` from the command line."""
 
 from __future__ import annotations
 

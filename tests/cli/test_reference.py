@@ -1,4 +1,4 @@
-"""What the documentation takes from the source is current: commands, settings, and the template of the toolkit's."""
+"""Check that generated documentation is current: commands, settings, and the toolkit's template."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FILE = ROOT / "configs" / "gpu_config.yaml"
 
 
 def test_types_of_a_command_are_evaluated_when_it_is_loaded() -> None:
-    """Texts in their place take a quarter of the time of each command line."""
+    """Evaluating annotations from text takes a quarter of the time of each command line."""
     texts = set()
     for words in COMMANDS:
         command = app
@@ -44,7 +44,7 @@ def test_types_of_a_command_are_evaluated_when_it_is_loaded() -> None:
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    """The page of all commands, which takes a second to write."""
+    """Return the page of all commands, which takes a second to write."""
     return commands_page()
 
 

@@ -1,4 +1,4 @@
-"""Files that are read are never replaced, other files only after a question."""
+"""Check that files that are read are never replaced, and others only after a question."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from vitascope.observe.terminal import Screen
 
 
 class _Typed(io.StringIO):
-    """A terminal at which this is typed; nothing more is Ctrl-D."""
+    """Simulates a terminal with this input, followed by Ctrl-D."""
 
     def isatty(self):
         return True
 
 
 class _Interrupted(_Typed):
-    """A terminal at which Ctrl-C is typed."""
+    """Simulates a terminal with Ctrl-C."""
 
     def readline(self, *_):
         raise KeyboardInterrupt
@@ -50,7 +50,7 @@ def test_what_comes_after_the_question_begins_a_line(tmp_path, monkeypatch, type
         with pytest.raises(expected):
             may_replace([path], overwrite=None, screen=screen)
     question = f"{path} already exists. Replace? [y/N] "
-    echoed = typed.getvalue().endswith("\n")  # a terminal shows what is typed, the end of its line, too
+    echoed = typed.getvalue().endswith("\n")  # a terminal echoes the input, including the end of its line
     assert shown.getvalue() == question + ("" if echoed else "\n")
 
 

@@ -1,4 +1,4 @@
-"""``vitascope segment --camera``: a page that is read, files that are whole, and one line for what goes wrong."""
+"""Tests of ``vitascope segment --camera``: a page that is read, complete files, and one line for each failure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def person(_: int) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def film(tmp_path_factory):
-    """A second and a half of somebody who stands still: 256 x 192."""
+    """Write a video of a person who stands still for 1.5 seconds: 256 x 192."""
     return write_clip(
         tmp_path_factory.mktemp("live") / "talk.mp4", width=256, height=192, frame_count=36, paint=person
     )
@@ -43,7 +43,7 @@ def film(tmp_path_factory):
 
 @pytest.fixture
 def run(run, monkeypatch, tmp_path):
-    """Run a command line in an empty folder; gives exit code, stdout and stderr."""
+    """Return a function that runs a command line in an empty folder, and returns exit code, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
 
     def runner(*words):
@@ -55,7 +55,7 @@ def run(run, monkeypatch, tmp_path):
 
 
 def pictures_of(port: int, count: int) -> list[np.ndarray]:
-    """The first pictures on the page of a live run, BGR; waits for the page to be there."""
+    """Return the first pictures on the page of a live run, BGR; wait for the page to exist."""
     deadline = time.monotonic() + 60
     while True:
         try:
@@ -150,7 +150,7 @@ def test_a_live_file_never_takes_the_place_of_what_is_read(run, film, tmp_path, 
 
 
 def test_a_live_run_does_not_write_over_its_settings_file(run, film, tmp_path):
-    mine = tmp_path / "mine.mp4"  # whatever it is called
+    mine = tmp_path / "mine.mp4"  # with any name
     mine.write_text("profile: fast\n")
     code, _, err = run("--camera", film, "-c", mine, "-o", mine, "-y", "--duration", "0.5")
     assert (code, err) == (2, f"vitascope: {mine}: the output is the settings file; choose another file\n")
@@ -233,7 +233,7 @@ def test_a_window_without_a_screen(run, film, monkeypatch):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows sends Ctrl-C another way")
 def test_ctrl_c_ends_it_and_completes_the_file(tmp_path):
-    # Fifty seconds at its own pace, and few frames.
+    # Fifty seconds at its own pace, but few frames.
     write_clip(
         tmp_path / "long.mp4",
         width=256,

@@ -1,4 +1,4 @@
-"""``vitascope vr`` as its user meets it."""
+"""Tests of ``vitascope vr`` from the command line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vitascope.media.reading.reader import probe
 def clip(tmp_path):
     picture = np.random.default_rng(0).integers(
         0, 255, (64, 128, 3), np.uint8
-    )  # two eyes that see nothing alike
+    )  # two eyes with nothing in common
     return write_clip(tmp_path / "wedding_LR_180.mp4", width=128, height=64, paint=lambda _: picture)
 
 
@@ -134,7 +134,7 @@ def test_a_library_goes_on_with_what_segment_said_of_its_videos(run, clip, tmp_p
         library = ("vr", "library", folder, "-r", "--base-url")
         assert run(*library, "http://nas:8080/films/")[0] == 0
         assert f"http://nas:8080/films/{player}/" in told.read_text()
-        code, _, complained = run(*library, "http://elsewhere/")  # who chose that address may want it
+        code, _, complained = run(*library, "http://elsewhere/")  # may be replaced only on request
         assert (code, complained.endswith("-y replaces them\n")) == (4, True)
         for index in folder.glob("*.json"):
             index.unlink()
@@ -156,7 +156,7 @@ def test_library(run, clip, tmp_path):
     assert printed.splitlines()[-1].startswith("4 files; indexes ")
     for path in (tmp_path / "heresphere.json", *tmp_path.glob("*.mp4.heresphere.json")):
         content = path.read_text()
-        assert run("vr", "library", tmp_path)[0] == 0  # it says what it said: nothing is lost
+        assert run("vr", "library", tmp_path)[0] == 0  # the content is the same, so nothing is lost
         path.write_text(content.replace('"access": 1', '"access": 2'))
         code, _, complained = run("vr", "library", tmp_path)
         assert (code, complained) == (4, f"vitascope: {path} already exists; -y replaces it\n")

@@ -1,4 +1,4 @@
-"""Fixtures of the tests that run whole pipelines."""
+"""Fixtures for tests that run whole pipelines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def no_thread_outlives_its_pipeline() -> Iterator[None]:
 
 @pytest.fixture
 def doubling() -> bytes:
-    """From ``x`` [batch, 3] to ``twice`` and ``negative``."""
+    """Build a network that maps ``x`` [batch, 3] to ``twice`` and ``negative``."""
     nodes = [helper.make_node("Add", ["x", "x"], ["twice"]), helper.make_node("Neg", ["x"], ["negative"])]
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3])
     outputs = [

@@ -1,4 +1,4 @@
-"""Graphs are recorded to the end, whatever other threads do meanwhile."""
+"""Check that recording a graph completes, whatever other threads do meanwhile."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BROKEN = "cudaErrorStreamCaptureInvalidated: operation failed due to a previous 
 
 
 class Recorder:
-    """Is broken so many times."""
+    """Breaks a number of times."""
 
     def __init__(self, times: int, words: str = BROKEN) -> None:
         self.left, self.words, self.tries, self.collected = times, words, 0, []

@@ -1,4 +1,4 @@
-"""A number of the wrong kind is refused where it is given, by its name, in one line."""
+"""Check that a number of the wrong kind is refused by name, in one line, where it is passed."""
 
 from __future__ import annotations
 

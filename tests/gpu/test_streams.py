@@ -1,4 +1,4 @@
-"""The streams of a job: what they copy through, and how much of the GPU they leave to others."""
+"""Tests of a job's streams: how they copy, and how much of the GPU they leave to others."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_memory_fraction_is_taken_at_once_and_given_back(vram) -> None:
 
 
 def test_a_fake_is_a_gpu_of_nobody(monkeypatch) -> None:
-    """Without wishes nothing is limited."""
+    """Check that a fake GPU is not limited without settings."""
     cupy = fake_cupy()
     limits = []
     pool = type(

@@ -1,4 +1,4 @@
-"""Limits of memory on a real GPU, and jobs under them."""
+"""Tests of memory limits on a real GPU, and of jobs under them."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ MIB = 1 << 20
 
 
 def of_torch() -> int:
-    """Bytes that PyTorch holds, where an earlier test has loaded it."""
+    """Return the bytes that PyTorch holds, if an earlier test loaded it."""
     torch = sys.modules.get("torch")
     return 0 if torch is None else torch.cuda.memory_reserved(0)
 
 
 @pytest.fixture
 def idle_gpu():
-    """What is free and in all, once nothing of ours lies idle."""
+    """Return free and total memory, after freeing all idle memory of this process."""
     import cupy
 
     gc.collect()
@@ -43,7 +43,7 @@ def idle_gpu():
     cupy.cuda.Device(0).synchronize()
     before, found = None, cupy.cuda.runtime.memGetInfo()
     ends_at = time.monotonic() + 10
-    while found != before and time.monotonic() < ends_at:  # that of a process that has ended comes back late
+    while found != before and time.monotonic() < ends_at:  # memory of a finished process returns late
         time.sleep(0.5)
         before, found = found, cupy.cuda.runtime.memGetInfo()
     return found
@@ -60,7 +60,7 @@ def test_cupy_stops_at_the_limit(idle_gpu) -> None:
         with pytest.raises(DeviceMemoryError, match=r"as far as gpu\.max_vram_usage"):
             held += [cupy.empty(100 * MIB, cupy.uint8) for _ in range(4)]
         assert cupy.cuda.runtime.memGetInfo()[0] >= free - 512 * MIB - 64 * MIB
-        # What other streams hold idle is freed before the limit is an error.
+        # Idle memory of other streams is freed before the limit is an error.
         del held
         with streams.copying:
             assert cupy.empty(300 * MIB, cupy.uint8).size
@@ -93,7 +93,7 @@ def test_the_fraction_is_reserved_at_once(idle_gpu) -> None:
     _, total = idle_gpu
     share = 1024 * MIB / total
     taken = []
-    # Memory of another process, whose end nobody waited for, may come back meanwhile: once, not most of the times.
+    # Memory of a process that is still ending may return meanwhile: once, but not most of the times.
     for _ in range(5):
         free, _ = cupy.cuda.runtime.memGetInfo()
         streams = JobStreams(select_device("cuda"), memory_fraction=share)
@@ -104,9 +104,7 @@ def test_the_fraction_is_reserved_at_once(idle_gpu) -> None:
     free, _ = cupy.cuda.runtime.memGetInfo()
     streams = JobStreams(select_device("cuda"), memory_fraction=share)
     try:
-        fitting = (1024 * MIB - of_torch()) // (
-            100 * MIB
-        ) - 2  # what an earlier test left with PyTorch counts, too
+        fitting = (1024 * MIB - of_torch()) // (100 * MIB) - 2  # including what earlier tests left in PyTorch
         held = [cupy.empty(100 * MIB, cupy.uint8) for _ in range(fitting)]
         assert free - cupy.cuda.runtime.memGetInfo()[0] <= 1152 * MIB
         with pytest.raises(DeviceMemoryError):
@@ -164,4 +162,4 @@ def test_a_limit_that_is_too_low_is_one_clear_line(clip, scripted, idle_gpu) -> 
     assert "max_vram_usage" in str(caught.value) or "max_vram_usage" in str(
         getattr(caught.value, "exceptions", "")
     )
-    assert len(alphas(clip)) == 40  # and nothing of it stays
+    assert len(alphas(clip)) == 40  # nothing of it stays

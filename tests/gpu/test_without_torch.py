@@ -1,4 +1,4 @@
-"""The toolkit where neither PyTorch nor CuPy is installed: every class imports, and what computes on a CPU does."""
+"""Check that without PyTorch and CuPy every class of the toolkit imports, and CPU functions work."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ print("all of it")
 
 
 def test_the_toolkit_without_torch_and_cupy(tmp_path):
-    """In a process of its own, because they are loaded here already."""
+    """Run in a separate process, as both are loaded in this one."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, check=False
     )

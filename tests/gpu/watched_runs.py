@@ -1,4 +1,4 @@
-"""Pipelines under watch: a run that must end, a source that knows whether it was closed, threads that must be gone."""
+"""Watched pipelines: a run that must finish, a source that records its closing, and threads that must end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def our_threads() -> list[str]:
 
 
 def watched(action: Callable[[], Any]) -> Any:
-    """Run in a thread that must finish; a deadlock fails the test with the stacks of all threads."""
+    """Run an action in a thread that must finish; a deadlock fails the test with the stacks of all threads."""
     outcome: dict[str, Any] = {}
 
     def attempt() -> None:
@@ -48,7 +48,7 @@ def watched(action: Callable[[], Any]) -> Any:
 
 
 class ClosingSource:
-    """Counts up without end (or to ``count``) and remembers that its generator was closed, and where."""
+    """Counts up without end (or to ``count``); records where its generator was closed."""
 
     def __init__(self, count: int | None = None) -> None:
         self.count = count

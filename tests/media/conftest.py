@@ -1,1 +1,1 @@
-"""Puts the helpers of this folder on the module path of the folders below."""
+"""Make the helpers of this folder importable from its subfolders."""

@@ -1,4 +1,4 @@
-"""Films whose groups of pictures are known, and what a reader gave of them."""
+"""Videos with known groups of pictures, and functions that summarise what a reader returns."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ STRUCTURES: dict[str, tuple[str, str, dict[str, str]]] = {
         {"g": str(GOP), "deadline": "realtime", "cpu-used": "8", "row-mt": "0"},
     ),
 }
-"""File name to encoder, pixel format and options; every one has keyframes ``GOP`` pictures apart."""
+"""Encoder, pixel format and options for each file name; all have a keyframe every ``GOP`` frames."""
 
 
 def write_structure(folder: Path, name: str, *, frame_count: int = 100, **changes: Any) -> Path:
     codec, pixel_format, options = STRUCTURES[name]
     return write_clip(
         folder / name,
-        width=176,  # NVDEC takes no HEVC below 144x144
+        width=176,  # NVDEC needs at least 144x144 for HEVC
         height=144,
         frame_count=frame_count,
         codec=codec,
@@ -46,7 +46,7 @@ def write_structure(folder: Path, name: str, *, frame_count: int = 100, **change
 
 
 def has_leading_pictures(path: Path) -> bool:
-    """True when packets behind a later keyframe are shown before it: open groups of pictures."""
+    """Check whether packets after a later keyframe are shown before it: open groups of pictures."""
     with av.open(str(path)) as container:
         packets = [(p.pts, p.is_keyframe) for p in container.demux(video=0) if p.size]
     return any(
@@ -61,7 +61,7 @@ def digest(frame: Frame) -> str:
 
 
 def told(frame: Frame) -> tuple[object, ...]:
-    """Everything about a frame that must not depend on who decoded it, its samples as a digest."""
+    """Summarise all of a frame that must not depend on the decoder, its samples as a digest."""
     return (
         frame.index,
         frame.pts,

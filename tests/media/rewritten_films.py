@@ -1,4 +1,4 @@
-"""Films written anew with everything beside the picture, and what is then in them."""
+"""Functions that rewrite videos with all other streams, and read what is then in them."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def rewrite(
     pictures_from: str | None = None,
     **options: Any,
 ) -> VideoWriter:
-    """Read a clip, write it anew with everything beside the picture.
+    """Read a clip, and write it again with everything beside the picture.
 
     Args:
         source: The clip.
         target: The new one.
         tags: Those of the video; the clip's own when omitted.
-        pictures_from: The container that pictures are said to come from; the clip's when omitted.
+        pictures_from: The container in the description of the pictures; the clip's when omitted.
         options: For ``VideoWriter``.
     """
     start, end = options.get("start_seconds"), options.get("end_seconds")
@@ -94,9 +94,10 @@ def video_times(path: Path) -> list[Fraction]:
 
 
 def write_subtitled(path: Path, codec: str, *, attachment: bool = False, begin_seconds: int = 0) -> Path:
-    """A two-second video with two lines of text, two sound tracks, tags and chapters.
+    """Write a two-second video with two subtitles, two sound tracks, tags and chapters.
 
-    Picture and sound may begin later than the clock; then the second line and the second chapter last until the end.
+    Picture and sound may begin after the clock; then the second line and the second chapter last until the
+    end.
     """
     with av.open(str(path), "w") as container:
         container.metadata.update({"title": "Käse", "artist": "Nobody"})

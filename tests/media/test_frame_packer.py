@@ -1,4 +1,4 @@
-"""Packing frames for an encoder: a plain copy where the layout is the encoder's own."""
+"""Tests of packing frames for an encoder: one plain copy if the layout is the encoder's own."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_encoders_own_layout_is_copied_as_it_is(
 
 
 def one_picture(width: int, height: int, *, frozen: bool = True) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
-    """The memory and the planes of a yuv420p picture that came in one copy."""
+    """Return the memory and planes of a yuv420p picture that arrived in one copy."""
     memory = np.arange(width * height * 3 // 2, dtype=np.uint8)
     luma = width * height
     planes = (

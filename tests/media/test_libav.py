@@ -1,4 +1,4 @@
-"""No exception of FFmpeg or the system leaves the media package as it is."""
+"""Check that no exception of FFmpeg or the system leaves the media package unwrapped."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_disk_errors_say_what_to_do(code: int) -> None:
 
 
 def missing(path: Path, doing: str) -> str:
-    """What is said where the system says that there is no such file."""
+    """The message for a file that the system does not find."""
     with pytest.raises(OutputError) as error, wrap_output_error(path, doing):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
     return str(error.value).removeprefix(f"{path}: cannot {doing}: ")

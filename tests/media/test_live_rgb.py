@@ -1,4 +1,4 @@
-"""RGB pictures as video and back, against the kernels that define them."""
+"""Tests of RGB pictures as video and back, against the kernels that define the conversion."""
 
 from __future__ import annotations
 
@@ -45,5 +45,5 @@ def test_as_the_kernel_makes_it(name, full_range) -> None:
     frame = Frame((luma, *chroma), fmt, color, 0, 0, Fraction(1))
     difference = np.abs(rgb_of(frame).astype(int) - frame.to_rgb())
     inside = difference[2:-2, 2:-2]
-    assert difference.max() <= 8  # chroma at the border, or of pixels that lie beside one another (4:2:2)
+    assert difference.max() <= 8  # chroma at the border or, in 4:2:2, of adjacent pixels
     assert inside.mean() < (1.0 if fmt.chroma_shift_x else 0.1)

@@ -1,4 +1,4 @@
-"""Every pixel format that FFmpeg decodes to has a nearest one of ours, and its values come through."""
+"""Check that every pixel format of FFmpeg has a nearest one of ours, and keeps its values."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_every_format_has_a_nearest_that_loses_no_chroma_and_no_depth() -> None:
 
 
 def ramp(width: int, height: int) -> av.VideoFrame:
-    """Smooth in every plane, so that resampling chroma changes little."""
+    """Make a frame that is smooth in every plane, so that resampling chroma changes little."""
     y, x = np.mgrid[:height, :width]
     planes = [16 + x * 200 // width, 60 + y * 120 // height, 190 - x * 120 // width]
     frame = av.VideoFrame(width, height, "yuv444p")
@@ -71,7 +71,7 @@ def test_yuv_values_come_through(name: str, size: tuple[int, int]) -> None:
         shift_y = 0 if found is planes[0] else target.chroma_shift_y
         sampled = exact[:: 1 << shift_y, :: 1 << shift_x].astype(float)
         inner = np.abs(values[: sampled.shape[0], : sampled.shape[1]] - sampled)[2:-2, 2:-2]
-        # yuv410p carries a sixteenth of the chroma; the rest is rounding and siting on the ramp.
+        # yuv410p has a sixteenth of the chroma; the rest is rounding and the location of samples on the ramp.
         assert inner.max() <= (12 if name in ("yuv410p", "yuv411p") else 5), (name, inner.max())
 
 
@@ -125,7 +125,7 @@ def test_grey_in_a_stream_of_another_layout_keeps_its_values() -> None:
 
 
 def test_rgb_limits_to_its_depth() -> None:
-    """Pure blue's Cb and pure red's Cr are one code past the largest before clipping."""
+    """Check clipping: pure blue's Cb and pure red's Cr are one code above the largest."""
     for name, depth in (("gbrp10le", 10), ("rgb48le", 12)):
         rgb = np.zeros((2, 4, 3), np.uint16)
         rgb[:, :2, 2] = rgb[:, 2:, 0] = 65535

@@ -1,4 +1,4 @@
-"""Events behind a decoder's pictures, on a stand-in for CuPy that keeps a diary."""
+"""Tests of the events of a decoder's pictures, with a fake CuPy that keeps a diary."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_events_are_recorded_on_the_stream_that_ffmpeg_copies_on(cupy):
     ready = ReadyEvents(1)
     event = ready.record()
     assert cupy.diary == [("record", 0, event.number)]
-    assert cupy.device == 0  # as it was before
+    assert cupy.device == 0  # unchanged
 
 
 def test_an_event_is_used_again_only_once_it_is_the_oldest(cupy):
@@ -33,5 +33,5 @@ def test_an_event_is_used_again_only_once_it_is_the_oldest(cupy):
     numbers = [ready.record().number for _ in range(10)]
     assert len(set(numbers)) == 4
     assert numbers == (numbers[:4] * 3)[:10]
-    # A frame's event stands for its own picture or a later one of the same stream, never for an earlier one.
+    # A frame's event is that of its own picture or a later one of the same stream, never of an earlier one.
     assert [entry[2] for entry in cupy.diary] == numbers

@@ -1,4 +1,4 @@
-"""Files behind a URL as paths: a store in memory, and a server that stands for S3."""
+"""Tests of files behind URLs: a store in memory, and a server that simulates S3."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from vitascope.segmentation.segmenter import Segmenter
 
 pytest.importorskip("fsspec", reason="URLs are read through fsspec: pip install 'vitascope[remote]'")
 pytestmark = [
-    # Of the libraries of stores, at their borders.
+    # Warnings of the store libraries when they end.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -39,7 +39,7 @@ TWO = CPU | {
 
 @pytest.fixture
 def store(request):
-    """An empty bucket in memory."""
+    """Return an empty bucket in memory."""
     root = path_of(f"memory://bucket{abs(hash(request.node.name))}")
     yield root
     for path in root.rglob("*"):
@@ -48,14 +48,14 @@ def store(request):
 
 @pytest.fixture(scope="module")
 def s3():
-    """The name of an empty bucket of a server that answers as S3 does."""
+    """Return the name of an empty bucket of a server that simulates S3."""
     with bucket("films") as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def two(s3):
-    """Two processes, which live from video to video."""
+    """Return a segmenter with two processes, used for several videos."""
     with Segmenter(profile="fast", settings=TWO) as segmenter:
         yield segmenter
 
@@ -286,7 +286,7 @@ def test_a_run_that_broke_off_goes_on_from_the_bucket(s3, two, tmp_path, monkeyp
 
 
 def test_a_large_video_is_read_by_ranges(s3, tmp_path, monkeypatch):
-    """Headers and one picture of a file that is mostly something else."""
+    """Check the requests for the headers and pictures of a file that is mostly something else."""
     import s3fs
 
     clip = write_clip(tmp_path / "in.mp4", frame_count=5)
@@ -325,7 +325,7 @@ def test_a_bucket_that_is_not_there_is_one_line(s3, tmp_path):
 def test_a_bucket_without_rights_is_one_line(s3, tmp_path, monkeypatch):
     clip = write_clip(tmp_path / "in.mp4", frame_count=3)
     (s3 / "theirs.mp4").receive(clip)
-    # From now on the server asks who somebody is, and knows nobody.
+    # From now on the server requires credentials, and accepts none.
     monkeypatch.setattr("moto.settings.INITIAL_NO_AUTH_ACTION_COUNT", 0)
     remote._store_of.cache_clear()
     with Segmenter(profile="fast", settings=CPU) as segmenter:

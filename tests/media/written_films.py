@@ -1,4 +1,4 @@
-"""Films made through the writer, and a look at what their decoders give back."""
+"""Functions that write videos through the writer, and decode them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def make_info(
 
 
 def make_frame(info: VideoInfo, index: int, *, pts: int | None = None, duration: int = 0) -> Frame:
-    """A smooth picture whose brightness says which one it is."""
+    """Make a smooth picture whose brightness identifies it."""
     fmt = info.format
     x, y = np.meshgrid(np.arange(info.width), np.arange(info.height))
     top = (1 << fmt.bit_depth) - 1

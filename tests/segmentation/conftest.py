@@ -1,4 +1,4 @@
-"""Fixtures of the tests that run whole jobs."""
+"""Fixtures for tests that run whole jobs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["networks_stay_open"]
 
 @pytest.fixture(scope="session")
 def clip(tmp_path_factory):
-    """128 x 128, 12 frames at a rate that is no whole number, with sound, BT.709."""
+    """Write a clip of 128 x 128 with 12 frames at a fractional rate, sound and BT.709."""
     return write_clip(
         tmp_path_factory.mktemp("clip") / "in.mp4",
         width=128,
@@ -32,7 +32,7 @@ def clip(tmp_path_factory):
 
 @pytest.fixture
 def scripted(monkeypatch):
-    """Segmenters get this network instead of the one they ask for."""
+    """Give all segmenters this network, whichever they ask for."""
     network = BrightnessNetwork(recurrent=True)
     segment_with(monkeypatch, network)
     return network

@@ -1,4 +1,4 @@
-"""The picture that tests of whole jobs segment, and what they read of videos."""
+"""The picture that tests of whole jobs segment, and functions that read their videos."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stays on a GPU, and how many hardware decoders share a video."""
+"""Tests of what stays on a GPU, and of how many hardware decoders share a video."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UHD, ABOVE = (2160, 3840), (3840, 7680)
         ((1440, 2560), 100, {}, 1),
         (UHD, 100, {}, 3),
         (UHD, 7, {}, 1),
-        (UHD, 15, {"inference": {"bidirectional": True}}, 1),  # whose windows take memory as well
+        (UHD, 15, {"inference": {"bidirectional": True}}, 1),  # its windows take memory, too
         (UHD, 16, {"inference": {"bidirectional": True}}, 3),
         (ABOVE, 100, {}, 4),
         (ABOVE, 10, {}, 1),
@@ -47,9 +47,9 @@ def test_large_videos_get_several_where_memory_allows(monkeypatch, size, gibibyt
     [
         (100, 2, None, 2),
         (100, 3, None, 1),
-        (10, 2, None, 1),  # two each take two thirds of 8 GiB, and half of 10 is less
+        (10, 2, None, 1),  # two take two thirds of 8 GiB each; half of 10 is less
         (12, 2, None, 2),
-        (6, 2, 0.5, 2),  # of a share that is its own already
+        (6, 2, 0.5, 2),  # this is a process's own share already
     ],
 )
 def test_processes_of_a_gpu_share_its_decoders(monkeypatch, gibibytes, processes, memory_fraction, expected):
@@ -77,7 +77,7 @@ def test_a_cpu_has_one():
     ],
 )
 def test_waiting_pictures_keep_to_what_a_run_may_take(gpu, processes, gibibytes):
-    """What the run has reserved is there for them: it is given up as they come."""
+    """Check that memory which the run has reserved counts as available: it is freed as frames arrive."""
     reserved = int(gpu.get("memory_fraction", 0) * 80) << 30
     streams = SimpleNamespace(
         total_bytes=lambda: 80 << 30,
@@ -94,7 +94,7 @@ def test_what_stays_on_the_gpu():
 
 
 class TestSuitedToDevice:
-    """``fast`` on a GPU takes the network of ``balanced``, where that was fetched."""
+    """Check that ``fast`` on a GPU takes the network of ``balanced``, if that was fetched."""
 
     HERE, NOT_HERE = (SimpleNamespace(is_cached=lambda _, here=here: here) for here in (True, False))
 
@@ -142,7 +142,7 @@ class TestSuitedToDevice:
         assert suited.settings.model.name == network
 
     def test_gpus_that_are_named_and_not_there_are_none(self, monkeypatch):
-        """Still pictures take one device, whatever the list says: nothing is fetched for them on the CPU."""
+        """Check that nothing is fetched for the CPU: still pictures use one device, whatever the list says."""
         monkeypatch.setattr(capacity, "select_device", lambda *_, **__: Device("cpu", "fake"))
         loaded = load_settings(profile="fast", flags={"gpu.device_ids": [0]})
         assert capacity.suited_to_device(loaded, self.HERE) is loaded

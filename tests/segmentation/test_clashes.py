@@ -1,4 +1,4 @@
-"""Nothing that is read, and no other output, is ever written over."""
+"""Check that no run writes over its inputs or over another output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vitascope.segmentation.plan import PlannedVideo, refuse_clashes
 
 @pytest.fixture
 def tree(tmp_path, monkeypatch):
-    """Names only: nothing here is opened."""
+    """Create files with these names; nothing here opens them."""
     for name in (
         "clips/x.avi",
         "clips/x.mp4",

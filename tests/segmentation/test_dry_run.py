@@ -64,7 +64,7 @@ def test_explaining_reads_the_header_and_writes_nothing(clip, tmp_path, store):
 
 
 def test_pictures_that_contradict_the_name_are_told(tmp_path, store):
-    """A run takes the name's word, and does not wait for pictures."""
+    """Check that this is reported; a run believes the name, and does not wait for pictures."""
     eye = data.astronaut()
     twice = write_clip(
         tmp_path / "in_LR_180.mp4",
@@ -140,7 +140,7 @@ def test_one_bad_file_does_not_hide_the_others(clip, tmp_path, store):
 
 
 def test_of_videos_that_are_alike_one_is_tried(tmp_path, monkeypatch):
-    """Else a dry run of a folder takes longer than the run."""
+    """Check that trials are shared: otherwise a dry run of a folder would take longer than the run."""
     for name, count, size in (("a", 24, 64), ("b", 48, 64), ("c", 24, 96), ("d", 72, 64)):
         write_clip(tmp_path / f"{name}.mp4", width=size, height=48, frame_count=count)
     written = []
@@ -179,7 +179,7 @@ def test_the_stretch_and_an_estimate_of_it(tmp_path):
 
 
 def test_ctrl_c_tells_of_no_file_that_is_gone(tmp_path, monkeypatch):
-    """What a trial had written goes with its folder."""
+    """Check that the error does not name a trial's file, which is removed with its folder."""
     clip = write_clip(tmp_path / "in.mp4", width=64, height=48, frame_count=4)
 
     def interrupted(self, video, outputs, **options):

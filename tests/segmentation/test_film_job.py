@@ -1,4 +1,4 @@
-"""The CPU's stages between decoder and encoder."""
+"""Tests of the CPU's stages between decoder and encoder."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from vitascope.segmentation.film_job import _Inferring
 
 
 class Carrier:
-    """Stands for a frame with its matte."""
+    """Represents a frame with its matte."""
 
 
 @pytest.mark.parametrize("is_end", [False, True])
 def test_a_window_holds_no_frame_that_was_handed_on(is_end):
-    """Those that were drawn meanwhile held their colours, too: gigabytes of large eyes."""
+    """Drawn frames also hold their colours: gigabytes for large eyes."""
     made = []
 
     def window(*_):

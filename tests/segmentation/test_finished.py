@@ -1,4 +1,4 @@
-"""Outputs that ``--resume`` skips."""
+"""Tests of outputs that ``--resume`` skips."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from vitascope.segmentation.segmenter import Segmenter
 
 
 def remember(plan, settings, *, resumed):
-    """As a run does in whose time nothing else changes."""
+    """Remember a run during which no file changes."""
     remember_finished(plan, settings, made_with=settings_of_outputs(plan, settings, resumed=resumed))
 
 
@@ -41,7 +41,7 @@ def stretch(start=0.0, end=None):
 
 @pytest.fixture
 def planned(tmp_path):
-    """A video of two seconds, and a cut that is its stretch from half a second to one second."""
+    """Write a video of two seconds, and an output of the stretch from 0.5 to 1 second."""
     clip = write_clip(tmp_path / "in.mp4", frame_count=48)
     cut = write_clip(tmp_path / "out.mp4", frame_count=12)
     plan = PlannedVideo(clip, (("key", cut),))
@@ -61,7 +61,7 @@ def test_an_end_behind_the_videos_is_the_same_as_none(tmp_path):
     clip = write_clip(tmp_path / "in.mp4", frame_count=48)
     plan = PlannedVideo(clip, (("key", write_clip(tmp_path / "out.mp4", frame_count=47)),))
     remember(plan, stretch(0.0, 2.5), resumed=True)
-    assert is_finished(plan, stretch())  # a frame was damaged, and it will be the next time
+    assert is_finished(plan, stretch())  # a damaged frame is missing, and will be next time
     assert is_finished(plan, stretch(0.0, 3.0))
     assert not is_finished(plan, stretch(0.0, 1.9))
 
@@ -78,7 +78,7 @@ def test_of_an_unknown_output_the_length_is_compared_to_the_frame(planned, end, 
     ("frames", "finished"), [(48, True), (50, True), (38, True), (34, False), (12, False)]
 )
 def test_of_a_whole_video_that_nobody_remembers_headers_may_be_a_little_off(tmp_path, frames, finished):
-    """As those of AVI and FLV are, when a run without ``--resume`` made some of a folder."""
+    """Check headers such as those of AVI and FLV, in a folder that a run without ``--resume`` began."""
     clip = write_clip(tmp_path / "in.mp4", frame_count=48)
     cut = write_clip(tmp_path / "out.mp4", frame_count=frames)
     assert is_finished(PlannedVideo(clip, (("key", cut),)), stretch()) == finished
@@ -91,7 +91,7 @@ def test_what_was_changed_since_is_not_what_is_remembered(planned):
     assert is_finished(planned, stretch())  # by its length
     remember(planned, Settings(), resumed=True)
     write_clip(planned.video, frame_count=60)
-    assert not is_finished(planned, stretch())  # the video has grown meanwhile
+    assert not is_finished(planned, stretch())  # the video is longer now
 
 
 def test_a_folder_of_pictures_is_remembered_too(tmp_path):
@@ -125,7 +125,7 @@ def test_resuming_with_a_slightly_longer_stretch_makes_it(tmp_path):
 
 
 def test_a_try_with_an_early_end_is_not_done_later(tmp_path):
-    """Pictures are counted: half of them are not the whole video."""
+    """Check that pictures are counted: half of them are not the whole video."""
     clip = write_clip(tmp_path / "in.mp4", frame_count=48)
     plan = PlannedVideo(clip, (("key", tmp_path / "shots"),))
     (tmp_path / "shots").mkdir()
@@ -166,7 +166,7 @@ def test_what_was_made_with_other_settings_says_which(tmp_path, then, now, told)
 
 
 def test_settings_that_name_no_file_with_content_are_not_read(tmp_path, monkeypatch):
-    """A pipe would wait for a writer; a file that is called as a network of ours is not that network."""
+    """Check a pipe, which would wait for a writer, and a file that has the name of one of our networks."""
     os.mkfifo(tmp_path / "pipe")
     plan = PlannedVideo(tmp_path / "in.mp4", (("replace", tmp_path / "out.mp4"),))
     piped = settings_of_outputs(
@@ -211,7 +211,7 @@ def test_pictures_of_a_background_are_listed_once_for_all_outputs_of_a_video(tmp
 
 @pytest.mark.parametrize("key", ["people.hints", "output.background", "model.name"])
 def test_a_file_of_the_settings_that_was_edited_in_place_is_another(tmp_path, key):
-    """Also where its date is older than the output's: copied back, or edited while the video was made."""
+    """Also check files older than the output: copied back, or edited during the run."""
     clip = write_clip(tmp_path / "in.mp4", frame_count=48)
     named = tmp_path / "named.onnx"
     named.write_text("version: 1\n")
@@ -260,12 +260,12 @@ def test_a_file_of_another_kind_and_many_changes_are_told_in_a_line(tmp_path):
     assert note.count("now") == 3
     assert "; and 1 more)" in note
     made.unlink()
-    write_clip(made, frame_count=24)  # somebody else's: nothing is known of it
+    write_clip(made, frame_count=24)  # made by something else: nothing is known
     assert other_settings(PlannedVideo(clip, (("mask", made),)), made_with()) is None
 
 
 def test_of_a_part_cut_in_python_the_settings_are_remembered_that_the_device_got(tmp_path, monkeypatch):
-    """With ``fast`` on a GPU another network works than the profile names; a run with --resume found that changed."""
+    """Check ``fast`` on a GPU, whose network is not the profile's; ``--resume`` took it for changed."""
     clip = write_clip(tmp_path / "in.mp4", frame_count=12)
     monkeypatch.setattr(
         segmenter, "suited_to_device", lambda loaded, _: loaded.with_values({"edges.threshold": None})

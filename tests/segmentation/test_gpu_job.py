@@ -1,4 +1,4 @@
-"""The way through the GPU against the way through the processor: the same videos, the same pictures."""
+"""Check that jobs on the GPU give the same pictures as on the CPU."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KINDS = ["mask", "key", "cutout", "blur", "overlay"]
 
 
 class GreyNetwork(BrightnessNetwork):
-    """Alpha grows with brightness: a network without a threshold, which would tip over by rounding alone."""
+    """Returns alpha that grows with brightness: a threshold would flip by rounding alone."""
 
     def infer(self, images, state):
         self.calls.append(images.shape[:2])
@@ -43,7 +43,7 @@ def astronaut(index: int):
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory):
-    """480 x 360, 40 frames, H.264, with sound."""
+    """Write a clip of 480 x 360 with 40 frames, H.264 and sound."""
     return write_clip(
         tmp_path_factory.mktemp("gpu") / "in.mp4",
         width=480,
@@ -57,14 +57,14 @@ def clip(tmp_path_factory):
 
 
 def segmenter(monkeypatch, device, **settings):
-    """A segmenter with the scripted network, on the processor or on the GPU."""
+    """Open a segmenter with the scripted network, on the CPU or on the GPU."""
     network = GreyNetwork(recurrent=True)
     if device == "cuda":
         from vitascope.models.host_network import HostNetwork
 
         network = HostNetwork(network)
     segment_with(monkeypatch, network)
-    # By its name ``fast`` takes the settings of RVM on a GPU, where that was fetched.
+    # Named, as ``fast`` takes RVM's settings on a GPU if that was fetched.
     named = {"gpu.device": device, "model.name": "selfie"}
     flags = {**named, **{key.replace("__", "."): value for key, value in settings.items()}}
     return Segmenter(loaded=load_settings(profile="fast", flags=flags))
@@ -92,7 +92,7 @@ def test_alpha_of_every_frame_agrees(monkeypatch, clip, mode):
 
 
 def test_kept_people_agree(monkeypatch, clip, tmp_path):
-    """Labels of a scan and a region that is never kept go up to the GPU, and act there as on the processor."""
+    """Check labels of a scan, and a region that is never kept."""
     monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path / "home"))
     halves = np.repeat([[1] * 40 + [2] * 40], 60, axis=0).astype(np.uint8)
     with PeopleWriter(table_path(clip, load_settings().settings.video)) as writer:
@@ -183,7 +183,7 @@ def test_a_narrow_mask_is_narrow_on_both(monkeypatch, clip, tmp_path):
         made[device] = pictures(out)
         assert made[device][0][1].shape[1:] == (180, 240)
     for (_, expected), (_, actual) in zip(made["cpu"], made["cuda"], strict=True):
-        # The processor shrinks the matte, the GPU mattes the shrunk frame: they differ where an edge is finer.
+        # The CPU shrinks the matte, the GPU mattes the shrunk frame: they differ at edges finer than that.
         assert np.abs(expected[0].astype(int) - actual[0].astype(int)).mean() <= 3
 
 
@@ -217,7 +217,7 @@ def test_leaving_the_stream_early_stops_everything(monkeypatch, clip):
 
 @pytest.mark.parametrize("kind", ["key", "mask", "alpha"])
 def test_live_pictures_agree(monkeypatch, clip, kind):
-    """The last picture of a video is never dropped: no newer one takes its place."""
+    """Check the last picture of a video, which is never dropped, as no newer one replaces it."""
 
     class Keeping(NullSink):
         def send(self, picture):

@@ -1,6 +1,6 @@
-"""Which stream of a job on the GPU waits for which, told by a stand-in for CuPy that keeps a diary.
+"""Tests of which stream of a GPU job waits for which, with a fake CuPy that keeps a diary.
 
-Kernels are stand-ins, too: they write down when and on which stream they would run, and paint a frame's number.
+Fake kernels record when and on which stream they would run, and paint a frame's number.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FRAMES_A_CALL = 6
 
 
 class EmptyNetwork:
-    """Gives coefficients on the GPU, and notes when."""
+    """Returns coefficients on the GPU, and records when."""
 
     name = engine_name = "empty"
     recurrent = False
@@ -70,7 +70,7 @@ class EmptyNetwork:
 
 @dataclass
 class Running:
-    """A job, its streams, and what they did."""
+    """A job, its streams, and the diary."""
 
     job: GpuJob
     streams: JobStreams
@@ -79,7 +79,7 @@ class Running:
     cupy: Any
 
     def frame(self, index):
-        """A frame as a decoder gives it: with an event of the default stream."""
+        """Make a frame as a decoder returns it, with an event of the default stream."""
         frame = random_frame(PIXEL_FORMATS["nv12"], (HEIGHT, WIDTH), seed=index)
         ready = self.cupy.cuda.Event()
         ready.record(self.cupy.cuda.Stream.here.entered[0])
@@ -87,7 +87,7 @@ class Running:
         return replace(frame, planes=planes, index=index, pts=index, ready=ready)
 
     def run(self, count):
-        """All stages one after the other; what each gave, item by item."""
+        """Run the stages one after the other; returns frames, batches, pending and finished items."""
         preparing, matting, download = self.stages
         frames = [self.frame(index) for index in range(count)]
         batches, pending = [], []
@@ -112,7 +112,7 @@ def running(monkeypatch):
     cupy.cuda.get_elapsed_time = lambda start, stop: 1.0
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.delitem(sys.modules, "torch", raising=False)
-    monkeypatch.setattr(pinned_pool, "_SHARED", {})  # no other test is to be lent memory of this one
+    monkeypatch.setattr(pinned_pool, "_SHARED", {})  # do not borrow another test's memory
 
     def note(name, index=None):
         diary.append((name, stream.here.current.ptr, index))
@@ -192,7 +192,7 @@ def test_pictures_are_prepared_behind_the_decoder_and_the_network_sees_them_behi
             assert place(diary, ("composite", computing, frame.index)) > waited
     assert len(set(used)) == 2  # two streams, in turn
     assert computing not in used
-    # Once for a batch, not once for a frame.
+    # Once for a batch, not for every frame.
     assert [entry[2] for entry in diary if entry[:2] == ("wait", computing)] == [
         batch.prepared.number for batch in batches
     ]
@@ -204,7 +204,7 @@ def test_frames_that_are_drawn_together_come_down_together_and_apart(running):
     _, _, pending, rendered = running.run(10)
     diary = running.diary
     computing, copying = running.streams.computing.ptr, running.streams.copying.ptr
-    groups = [[0, 1, 2, 3], [4, 5], [6, 7, 8, 9]]  # by fours, within calls of six
+    groups = [[0, 1, 2, 3], [4, 5], [6, 7, 8, 9]]  # by fours, in calls of six
     assert len({id(one.download) for one in pending}) == len(groups)
     waits = [n for n, entry in enumerate(diary) if entry[:2] == ("wait", copying)]
     assert len(waits) == len(groups)
@@ -230,7 +230,7 @@ def test_frames_that_wait_for_others_keep_the_memory_of_their_batch(running, mon
     )
     _, batches, _, rendered = running.run(15)
     networks = [entry for entry in running.diary if entry[0] == "network"]
-    assert len(networks) == 3  # 12 frames that were there together, by sixes, and 3
+    assert len(networks) == 3  # 12 frames that were ready together, by sixes, and 3
     assert [one.index for one in rendered] == list(range(15))
     assert len(kept) == 15
     for matted in kept:
@@ -259,7 +259,7 @@ def test_the_report_has_the_time_of_every_part(running):
 
 
 def test_copies_are_timed_on_the_streams_that_copy(running, monkeypatch):
-    """Events of a span lie around the copies alone, on their own stream, behind the wait for the drawing."""
+    """Check that events enclose only the copies, on their own stream, after the wait for the drawing."""
     running.run(FRAMES_A_CALL)
     diary, copying = running.diary, running.streams.copying.ptr
     of_copying = [entry[0] for entry in diary if len(entry) > 1 and entry[1] == copying]
@@ -299,5 +299,5 @@ def test_a_frame_that_is_not_drawn_lives_until_the_gpu_is_done_with_it(running):
     _, _, pending, rendered = running.run(10)
     assert [len(one.pictures) for one in rendered] == [0] * 5 + [1] * 5
     assert [entry[2] for entry in running.diary if entry[0] == "composite"] == [5, 6, 7, 8, 9]
-    assert all(one.download is not None for one in pending)  # it holds the frames
-    assert [entry[0] for entry in running.diary].count("network") == 2  # sees all of them
+    assert all(one.download is not None for one in pending)  # the download holds the frames
+    assert [entry[0] for entry in running.diary].count("network") == 2  # the network sees all of them

@@ -1,4 +1,4 @@
-"""Two eyes are noticed where the file says nothing: by what the halves of its frames show."""
+"""Check that two eyes are detected from the halves of the frames, if the file says nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def scene(index=0):
 
 
 def other_eye(picture):
-    """The same scene from a little to the right: near things shift more; another exposure, and noise."""
+    """Simulate the other eye: shifted right, more for near things, with another exposure and noise."""
     height, width = picture.shape[:2]
     y, x = np.mgrid[:height, :width].astype(np.float32)
     shift = (1 + np.sin(x / width * 5) * np.cos(y / height * 3)) * 0.02 * width
@@ -120,7 +120,7 @@ def test_halves_are_compared_once_for_a_video_and_no_longer_than_it_takes(side_b
     monkeypatch.setattr(detection, "_likeness", watched)
     found = [vr_of(probe(side_by_side), VideoSettings(stereo="auto")) for _ in range(2)]
     assert found[0] == found[1]
-    assert len(compared) == 3  # of five pictures
+    assert len(compared) == 3  # of five frames
     assert vr_of(probe(side_by_side), VideoSettings(stereo="tb")).layout is StereoLayout.TOP_BOTTOM
 
 

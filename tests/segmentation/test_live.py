@@ -1,7 +1,7 @@
-"""Live segmentation with a camera that is told what to give, a network whose answers are known, and sinks that keep.
+"""Tests of live segmentation with a scripted camera, known answers, and sinks that keep pictures.
 
-Each picture has a person (bright) on one side, of a level of its own, and black on the other: so what comes out tells
-which picture it is, and whether its matte is its own.
+Each picture has a bright person on one side, in a level of its own, and black on the other. So an output
+shows which picture it is, and whether its matte is its own.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def no_thread_is_left() -> Iterator[None]:
 
 
 def painted(number: int) -> np.ndarray:
-    """Picture ``number``: a person at the left in even ones, at the right in odd ones."""
+    """Paint picture ``number``: a person on the left in even ones, on the right in odd ones."""
     height, width = SIZE
     rgb = np.zeros((height, width, 3), np.uint8)
     side = slice(0, width // 2) if number % 2 == 0 else slice(width // 2, width)
@@ -68,7 +68,7 @@ def level_of(number: int) -> int:
 
 
 def number_in(rgb: np.ndarray) -> int:
-    """Which picture this is, modulo ``PERIOD``; fails where person and background are not where its matte says."""
+    """Return which picture this is, modulo ``PERIOD``; fail if its matte is not its own."""
     height, width = SIZE
     left, right = (rgb[8 : height - 8, at : at + width // 4].reshape(-1, 3) for at in (8, width * 5 // 8))
     person, behind = (left, right) if np.ptp(left[0]) < np.ptp(right[0]) else (right, left)
@@ -80,10 +80,10 @@ def number_in(rgb: np.ndarray) -> int:
 
 
 class ScriptedCapture:
-    """A camera that gives pictures when it is told to; None is being unplugged."""
+    """Simulates a camera that returns pictures on demand; None means unplugged."""
 
     def __init__(self) -> None:
-        self.given: list[np.ndarray | None] = [np.zeros((*SIZE, 3), np.uint8)]  # tells the size
+        self.given: list[np.ndarray | None] = [np.zeros((*SIZE, 3), np.uint8)]  # sets the size
         self._changed = threading.Condition()
         self.open_count = 0
         self.asked: dict[str, Any] = {}
@@ -105,7 +105,7 @@ class ScriptedCapture:
 
 
 class KeepingSink:
-    """Keeps what it is given."""
+    """Keeps the pictures that it gets."""
 
     name = "keeping"
 
@@ -130,7 +130,7 @@ class KeepingSink:
 
 
 class Live:
-    """A live run in a thread."""
+    """Runs live segmentation in a thread."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class Live:
         self.error: BaseException | None = None
         self.run: LiveMatting | None = None
         self._begun = threading.Event()
-        # Without this the second picture, which no one could confuse with the first, would begin a shot.
+        # Otherwise the second picture, which differs in every sample, would begin a shot.
         self._settings = {"video.scene_cut_threshold": 0.0, **(settings or {})}
         self._words = source, [self.sink] if sinks is None else sinks
         self._more = more
@@ -180,7 +180,7 @@ class Live:
         assert not self.thread.is_alive()
 
     def show(self, number: int) -> None:
-        """Give a picture and wait until the sink has it."""
+        """Show a picture to the camera, and wait until the sink has it."""
         self.capture.give(number)
         self.until(lambda: bool(self.sink.kept) and number_in(self.sink.kept[-1].rgb) == number % PERIOD)
 
@@ -193,7 +193,7 @@ class Live:
 
 @pytest.fixture
 def capture(monkeypatch: pytest.MonkeyPatch, scripted: Any) -> ScriptedCapture:
-    """Camera 0."""
+    """Simulate camera 0."""
     made = ScriptedCapture()
 
     def open_capture(source: int | str, **asked: Any) -> ScriptedCapture:
@@ -206,7 +206,7 @@ def capture(monkeypatch: pytest.MonkeyPatch, scripted: Any) -> ScriptedCapture:
         return made
 
     monkeypatch.setattr(cameras, "open_capture", open_capture)
-    # It gives nothing unasked: the end of a run would wait for more.
+    # The camera waits for pictures, so the end of a run must not wait for it.
     monkeypatch.setattr(cameras, "_CLOSING_SECONDS", 0.1)
     return made
 
@@ -276,7 +276,7 @@ def test_a_slow_network_costs_pictures_and_not_time(capture, scripted, monkeypat
     assert indices == sorted(set(indices)) and running.sink.numbers[-1] == 39 % PERIOD
     assert len(indices) <= 4, "what was under way, what waited before each stage, and the newest"
     assert running.report.captured == 40
-    (sink,) = running.report.sinks  # it may meet a newer picture before it took one
+    (sink,) = running.report.sinks  # a newer picture may arrive before it took one
     assert running.report.dropped + sink.dropped == 40 - len(indices)
 
 
@@ -322,7 +322,7 @@ def test_no_frame_gets_the_matte_or_the_place_of_another(capture, scripted, monk
         running.until(lambda: bool(running.sink.kept) and running.sink.kept[-1].index == 150)
     indices = [picture.index for picture in running.sink.kept]
     assert indices == sorted(set(indices))
-    assert running.sink.numbers == [(index - 1) % PERIOD for index in indices]  # index 0 told the size
+    assert running.sink.numbers == [(index - 1) % PERIOD for index in indices]  # index 0 set the size
     assert len(indices) > 5
 
 
@@ -401,7 +401,7 @@ def test_a_failing_stage_ends_the_run_and_leaves_a_whole_file(
     def fail(*_: Any, **__: Any) -> None:
         raise ValueError("it broke")
 
-    monkeypatch.setattr("vitascope.media.live_loop._STOP_SECONDS", 30)  # before a thread is left behind
+    monkeypatch.setattr("vitascope.media.live_loop._STOP_SECONDS", 30)  # no thread is left behind before
 
     with Live(capture, [f"file:{tmp_path / 'out.mkv'}"]) as running:
         for number in range(3):
@@ -442,7 +442,7 @@ def test_a_camera_that_stalls_is_told_and_does_not_hold_the_end(capture, monkeyp
         running.show(1)
         running.until(lambda: running.said[-1] == "camera 0 gives no pictures; waiting for them")
         running.show(2)
-        running.until(lambda: running.said.count("camera 0 is connected") == 2)  # and gives none, soon, again
+        running.until(lambda: running.said.count("camera 0 is connected") == 2)  # and soon stalls again
         began = time.monotonic()
         running.run.stop()
         running.thread.join(10)
@@ -544,7 +544,7 @@ def test_a_snapshot_and_a_report_come_when_asked_for(capture, monkeypatch, tmp_p
 
 
 def film_of(path: Path, count: int = 15, **options: Any) -> Path:
-    """Half a second of a person who stands still."""
+    """Write half a second of video of a person who stands still."""
     return write_clip(
         path,
         width=96,
@@ -564,7 +564,7 @@ def test_a_film_is_played_at_its_own_pace_and_ends(scripted, tmp_path) -> None:
         report = segmenter.live(film, [sink])
     assert time.monotonic() - began >= 14 / 30
     assert report.captured == 15
-    assert 1 <= report.shown == len(sink.kept) + report.sinks[0].dropped  # a busy machine's sink drops some
+    assert 1 <= report.shown == len(sink.kept) + report.sinks[0].dropped  # busy machines drop some
     assert set(sink.numbers) == {4}
     assert sink.made is not None and sink.made.frame_rate == 30
 
@@ -612,7 +612,7 @@ def test_a_turned_film_is_shown_upright(scripted, tmp_path) -> None:
     assert sink.made is not None and (sink.made.width, sink.made.height) == SIZE
     rgb = sink.kept[0].rgb
     assert rgb.shape == (96, 64, 3)
-    assert number_in(np.ascontiguousarray(np.rot90(rgb))) == 4  # the person was at the left, and is above
+    assert number_in(np.ascontiguousarray(np.rot90(rgb))) == 4  # the person on the left is now at the top
     assert np.abs(rgb[20, 30].astype(int) - level_of(4)).max() <= 3
 
 

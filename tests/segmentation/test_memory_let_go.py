@@ -1,4 +1,4 @@
-"""A video that is done leaves nothing behind, without a search for cycles: the next one needs the memory."""
+"""Check that a finished video frees its memory without garbage collection, as the next one needs it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KINDS = ("mask", "key", "cutout", "blur", "overlay", "replace")
 
 @pytest.fixture
 def trail(monkeypatch):
-    """A recurrent network of any size, for the levers."""
+    """Use a recurrent network that takes any size, for the levers."""
     segment_with(monkeypatch, TrailNetwork(), name="trail")
 
 

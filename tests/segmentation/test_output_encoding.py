@@ -134,10 +134,10 @@ def test_pictures_gifs_and_screens_make_video_that_players_take(tmp_path, name, 
     [
         ([], 1, "auto"),
         ([], 3, "auto"),
-        ([], 4, "cpu"),  # drivers bound how many encode at once
+        ([], 4, "cpu"),  # drivers limit parallel encoders
         (["gpu.device=cpu"], 1, "cpu"),
         (["gpu.device=cuda"], 1, "auto"),
-        (["gpu.device_ids=0,1"], 1, "cpu"),  # the trial does not join what several processes encoded
+        (["gpu.device_ids=0,1"], 1, "cpu"),  # the trial does not cover joining the output of processes
         (["gpu.encoder=cpu"], 1, "cpu"),
         (["gpu.encoder=nvenc", "gpu.device=cpu"], 7, "nvenc"),
         (["gpu.encoder=nvenc", "gpu.device_ids=0,1"], 1, "nvenc"),
@@ -170,19 +170,19 @@ def test_nvenc_is_left_alone_where_it_would_lose_something(clip, monkeypatch):
     assert not is_nvenc(film, "alpha", "o.mov")
     hdr = replace(film, has_hdr_side_data=True)
     assert not is_nvenc(hdr)
-    assert is_nvenc(hdr, "mask")  # it carries none
+    assert is_nvenc(hdr, "mask")  # a mask carries no HDR data
     wide = replace(film, width=7680, height=4320)
     assert not is_nvenc(wide)
     assert is_nvenc(wide, codec="h265")
     assert not is_nvenc(wide, "mask")
     assert is_nvenc(wide, "mask", mask_max_width=2048)
-    eyes = StereoLayout.SIDE_BY_SIDE  # packed, they are twice as wide as high, whatever they were
+    eyes = StereoLayout.SIDE_BY_SIDE  # packed, they are twice as wide as high in any case
     assert not is_nvenc(film, "packed-alpha", layout=eyes)
     assert is_nvenc(replace(wide, height=1920), "packed-alpha", layout=eyes)
 
 
 def test_outputs_are_the_same_on_either_encoder(tmp_path, monkeypatch):
-    """Frames lie in the host's memory, and x264 stands in for NVENC."""
+    """Check frames in host memory, with x264 in place of NVENC."""
     film = write_clip(tmp_path / "in.mp4", width=320, height=256, frame_count=3)
     kinds = ("mask", "key", "cutout")
 

@@ -1,4 +1,4 @@
-"""VR video from file to file: packed alpha, and the projections that a user may name."""
+"""Tests of VR video from file to file: packed alpha, and the projections that a user may name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SOLID_ANGLE = 2 * np.pi * (1 - np.cos(np.radians(RADIUS_DEGREES)))
 
 
 def eye(number):
-    """A light disc 50 degrees below the horizon on dark grey, in one eye of a VR180 video: uint8 [h, w, 3]."""
+    """Paint a light disc on dark grey, 50 degrees below the horizon of one VR180 eye: uint8 [h, w, 3]."""
     y, x = np.meshgrid(*[(np.arange(SIDE) + 0.5) / SIDE] * 2, indexing="ij")
     centre = turned(yaw_degrees=2 * number - 1, pitch_degrees=-50)[:, 2]
     angle = np.arccos(np.tensordot(centre, Equirectangular(180, 180).unproject(x, y), axes=1))
@@ -66,13 +66,13 @@ def test_the_matte_lies_in_the_corners(tmp_path, pixel_format, vr180, scripted):
     assert report.outputs[0].kind == "packed-alpha"
     info = probe(out)
     assert (info.width, info.height) == (2 * SIDE, SIDE)
-    assert info.format.name == pixel_format.replace("422", "420")  # as headsets decode it
+    assert info.format.name == pixel_format.replace("422", "420")  # headsets decode 4:2:0
     boxes = read_spherical(out)
     assert (boxes.stereo, boxes.projection) == (StereoLayout.SIDE_BY_SIDE, Projection.FISHEYE)
     with open_video(out) as reader:
         packed = next(iter(reader))
     tiles = unpack_discs(packed)
-    # The disc covers as much of the sphere as it does in the eye, below the middle, and a little aside.
+    # The disc covers the same share of the sphere as in the eye, below the middle, and a little aside.
     radians = np.radians(190) / tiles.shape[2]
     y, x = np.meshgrid(*(np.arange(n) + 0.5 - n / 2 for n in tiles.shape[1:]), indexing="ij")
     for tile, yaw in zip(tiles, (-1, 1), strict=True):
@@ -136,7 +136,7 @@ def test_packed_alpha_is_not_cut_again_unless_it_is_said_to_be_a_fisheye(vr180, 
 
 
 def test_field_of_view_and_colour_of_the_discs_are_the_users(vr180, tmp_path, scripted):
-    """A wider circle makes the disc smaller in it; grey has no red."""
+    """Check that a wider circle makes the disc smaller in it, and that grey has no red."""
     sizes = {}
     for fov in (180, 220):
         out = tmp_path / f"{fov}.mp4"
@@ -154,7 +154,7 @@ def test_field_of_view_and_colour_of_the_discs_are_the_users(vr180, tmp_path, sc
 def test_a_fisheye_video_stays_as_it_is_under_its_packed_alpha(vr180, tmp_path, scripted):
     out = tmp_path / "out.mp4"
     values = {"video.projection": "fisheye", "video.fov_degrees": 200, "output.crf": 4}
-    values["edges.decontaminate"] = False  # edges would have the person's own colour
+    values["edges.decontaminate"] = False  # else, edges would have the person's own colour
     with Segmenter(loaded=overrides(**values)) as segmenter:
         segmenter.write(vr180, [("packed-alpha", out)])
     with open_video(vr180) as reader, open_video(out) as written:
@@ -343,7 +343,7 @@ def test_a_player_that_knows_no_packed_alpha_is_told_of_before_the_work(
 
 
 def test_a_run_tells_that_both_eyes_are_one_picture(named_vr180, tmp_path, scripted, capsys):
-    """Its name says enough to begin with, and the pictures contradict it."""
+    """Check a name that says enough at first, and is contradicted by the pictures."""
     twice = write_clip(
         tmp_path / "twice_LR_180.mp4",
         width=2 * SIDE, height=SIDE, frame_count=3, paint=lambda _: np.hstack([eye(0), eye(0)]),

@@ -1,4 +1,4 @@
-"""Threads before and behind the network: as many as are asked for, and frames keep their order all the same."""
+"""Check that jobs use the threads that settings ask for, and that frames keep their order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOGETHER_SECONDS = 20
 
 
 def sliding(n: int):
-    """A cut lies before frame 15."""
+    """Paint frames with a cut before frame 15."""
     rgb = np.roll(astronaut()[:256:2, 60:316:2], n, axis=1)
     return np.ascontiguousarray(rgb if n < 15 else 255 - rgb // 2)
 
@@ -47,7 +47,7 @@ def scripted(monkeypatch):
 
 
 class Meeting:
-    """Stands in for a method; its first calls wait until so many threads are inside at once."""
+    """Wraps a method whose first calls wait until so many threads are inside at once."""
 
     def __init__(self, monkeypatch, owner, name, *, parties):
         self.threads: set[str] = set()
@@ -120,7 +120,7 @@ def test_what_needs_frames_in_order_has_one_thread(clip, tmp_path, scripted, mon
 
 @pytest.mark.parametrize(("ahead", "most"), [(1, 2), (3, 6)])
 def test_batches_that_wait_for_the_network(clip, tmp_path, scripted, monkeypatch, ahead, most):
-    """Two frames a call and one thread: the network waits until as many are ready as may be."""
+    """Check two frames a call and one thread; the network waits until as many batches are ready as allowed."""
     queue = threading.Semaphore(0)
     prepare, infer = StreamMatting.prepare, StreamMatting.infer
 

@@ -1,4 +1,4 @@
-"""Streams that prepare pictures on a GPU: as many as are asked for, and the video is the same."""
+"""Check that jobs use the streams that settings ask for to prepare pictures on a GPU, and give the same video."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.cuda
 
 
 def sliding(n: int):
-    """A cut lies before frame 40."""
+    """Paint frames with a cut before frame 40."""
     rgb = np.roll(astronaut()[:384, 40:424], n, axis=1)
     return np.ascontiguousarray(rgb if n < 40 else 255 - rgb // 2)
 
@@ -52,7 +52,7 @@ def test_cuda_streams(clip, tmp_path, monkeypatch, rvm_model_path):
         settings = {"pipeline__stages__preprocess__cuda_streams": count}
         report, masks[count] = write(clip, tmp_path / f"{count}.mkv", **settings)
         assert len(set(used)) == count
-        assert all(len(set(used[n : n + 8])) == 1 for n in range(0, 96, 8))  # a batch each
+        assert all(len(set(used[n : n + 8])) == 1 for n in range(0, 96, 8))  # one stream a batch
         assert report.scene_cut_count == 1
     worst = max(np.abs(a - b).mean() for a, b in zip(masks[1], masks[3], strict=True))
     assert worst <= 0.05

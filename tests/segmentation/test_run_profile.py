@@ -1,4 +1,4 @@
-"""Files that ``debug.profile_performance`` writes."""
+"""Tests of the files that ``debug.profile_performance`` writes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_files_lie_beside_the_output():
         Path("a/out.mp4.profile.json"),
         Path("a/out.mp4.trace.json"),
     )
-    # A folder of pictures is replaced as a whole: nothing else may lie in it.
+    # A folder of pictures is replaced as a whole, so the files must be outside.
     assert profile_paths(Path("a/frames/"))[0] == Path("a/frames.profile.json")
 
 
@@ -79,11 +79,11 @@ def test_parts_on_the_gpu_lie_inside_their_stages(monkeypatch, tmp_path):
         (("matte", "device to host"), "device to host"),
     ):
         assert rows[path]["gpu"]["total_seconds"] > 0
-        # The report's figures are the profiler's own.
+        # The report has the profiler's figures.
         assert report.gpu.span_seconds[name] == pytest.approx(rows[path]["gpu"]["total_seconds"])
         assert rows[path[:1]]["gpu"] is None
     assert report.frame_count == 48
-    assert rows["matte", "composite"]["gpu"]["count"] == 12  # frames are drawn by fours
+    assert rows["matte", "composite"]["gpu"]["count"] == 12  # frames are drawn in fours
     events = json.loads(Path(f"{out}.trace.json").read_text())["traceEvents"]
     assert {event["name"] for event in events if event.get("cat") == "gpu"} == {
         "preprocess",

@@ -1,4 +1,4 @@
-"""The application from file to file, with the bundled network and real codecs."""
+"""Tests of the application from file to file, with the bundled network and real codecs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_every_kind_keeps_frames_times_sound_and_tags(clip, tmp_path, kind, suff
         assert all(abs(x - y) <= tick for x, y in zip(theirs, ours, strict=True))
         assert len(result.streams.audio) == 1
         assert result.metadata.get("title", result.metadata.get("TITLE")) == "wedding"
-    if suffix != ".webm":  # WebM takes no AAC
+    if suffix != ".webm":  # WebM has no AAC
         assert [p for _, p in packets(out, "audio")] == [p for _, p in packets(clip, "audio")]
 
 
@@ -224,7 +224,7 @@ def test_stills_of_a_contact_sheet_have_their_times(tmp_path, scripted):
     stills = [sheet[row : row + 320, column : column + 320] for row in (0, 3 * 326) for column in (0, 326)]
     corners = [still[290:318, 2:60] for still in stills]
     assert all(corner.max() > 200 for corner in corners)  # white digits on black pictures
-    assert len({corner.tobytes() for corner in corners}) == len(corners)  # of other times
+    assert len({corner.tobytes() for corner in corners}) == len(corners)  # with different times
 
 
 def test_a_report_is_plain_json(clip, tmp_path):
@@ -253,7 +253,7 @@ def test_the_background_of_a_phone_video_is_upright(tmp_path, scripted):
                       paint=lambda _: np.zeros((64, 96, 3), np.uint8))  # fmt: skip
     set_rotation(path, 90)
     half = np.zeros((96, 64, 3), np.uint8)
-    half[:48] = 255  # bright sky above
+    half[:48] = 255  # bright sky at the top
     picture = write_clip(tmp_path / "sky.png", width=64, height=96, frame_count=1, codec="png",
                          pixel_format="rgb24", paint=lambda _: half)  # fmt: skip
     settings = {"output.background": str(picture), "output.kinds": ["replace"]}
@@ -289,7 +289,7 @@ def test_a_background_that_can_be_seen_through_is_told(tmp_path):
 
 
 def test_a_background_looks_in_hdr_as_elsewhere(tmp_path):
-    """White paper is diffuse white, 58 % of PQ, and not its peak of 10,000 cd/m²."""
+    """Check that white paper is diffuse white, 58 % of PQ, and not its peak of 10,000 cd/m²."""
     hdr = write_clip(
         tmp_path / "pq.mkv", codec="ffv1", pixel_format="yuv420p10le", frame_count=2, color_tags=(9, 16, 9, 1)
     )

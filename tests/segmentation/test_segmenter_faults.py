@@ -1,4 +1,4 @@
-"""Jobs that cannot be done, break on the way or meet damaged films: what is left behind, and what is said."""
+"""Tests of jobs that are refused, fail, or meet damaged videos: what is left behind, and what is reported."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_failing_stage_leaves_nothing_behind(clip, tmp_path, monkeypatch):
 
 @pytest.fixture
 def truncated(clip, tmp_path):
-    """The clip with its index first, cut in the middle of the pictures."""
+    """Write the clip with its index first, truncated within its pictures."""
     whole = write_clip(
         tmp_path / "whole.mp4", width=128, height=128, frame_count=48, paint=astronaut,
         codec_options={"g": "6"},

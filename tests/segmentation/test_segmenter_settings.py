@@ -1,4 +1,4 @@
-"""Settings change a job: batches, eyes, times, encoders, edges, queues and threads."""
+"""Check that settings change a job: batches, eyes, times, encoders, edges, queues and threads."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_stereo_decides_what_an_eye_is(clip, scripted, stereo, eyes, size):
 def test_start_and_end_cut_pictures_and_sound(clip, tmp_path):
     settings = {"video.start_seconds": 0.1, "video.end_seconds": 0.3}
     report = vitascope.segment(clip, tmp_path / "o.mp4", profile="fast", settings=settings)
-    assert report.frame_count == 6  # pictures 3 to 8 at 29.97 a second
+    assert report.frame_count == 6  # frames 3 to 8 at 29.97 a second
     with av.open(str(tmp_path / "o.mp4")) as container:
         times = [frame.pts * frame.time_base for frame in container.decode(video=0)]
         assert times[0] == 0
@@ -179,7 +179,7 @@ def test_network_size_acts_with_rvm(clip, rvm_model_path, model_store):
     small = first(**{"model.input_size": 48})[2]
     ratio = first(**{"model.downsample_ratio": 0.375, "model.input_size": 128})[2]
     assert np.abs(whole.astype(int) - small).mean() > 0.2
-    np.testing.assert_array_equal(small, ratio)  # 48 of 128, and the ratio wins over the size
+    np.testing.assert_array_equal(small, ratio)  # 48 of 128: the ratio overrides the size
 
 
 def test_settings_of_a_run_are_the_loaded_ones(clip):

@@ -1,4 +1,4 @@
-"""Every setting that is listed as acting changes something to be seen; those not covered in test_segmenter_settings."""
+"""Check that every acting setting changes something visible, except those in test_segmenter_settings."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ def test_decontaminate(clip, tmp_path, rvm_model_path, model_store):
 
     kept, cleaned = colours(False), colours(True)
     assert np.abs(kept - cleaned).max() > 8
-    # Only the edge changes: most of the picture is the very same.
+    # Only the edge changes, so most of the picture is equal.
     assert (np.abs(kept - cleaned).max(axis=2) <= 1).mean() > 0.8
 
 
 @pytest.fixture
 def damaged(tmp_path):
-    """A transport stream with a stretch of noise in the middle: pictures are lost, the container goes on."""
+    """Write a transport stream with noise in the middle: pictures are lost, but the container is intact."""
     path = write_clip(
         tmp_path / "in.ts",
         width=128,
@@ -85,7 +85,7 @@ def damaged(tmp_path):
     )
     content = bytearray(path.read_bytes())
     middle = len(content) // 2 // 188 * 188
-    for packet in range(6):  # keep the transport packets' heads, so that only the video inside is damaged
+    for packet in range(6):  # keep the packets' headers, so that only the video inside is damaged
         start = middle + packet * 188 * 3 + 20
         content[start : start + 150] = np.random.default_rng(packet).bytes(150)
     path.write_bytes(content)
@@ -101,7 +101,7 @@ def test_max_corrupt_frames(damaged, scripted):
 
 @pytest.fixture
 def three_classes(tmp_path):
-    """Classes: 0 nothing, 1 where the picture is bright, 2 where it is dark."""
+    """Write a network with the classes 0 (nothing), 1 (bright places) and 2 (dark places)."""
     nodes = [
         helper.make_node("ReduceMean", ["x"], ["grey"], axes=[1], keepdims=1),
         helper.make_node("Mul", ["grey", "ten"], ["bright"]),
@@ -174,7 +174,7 @@ def test_decode_and_encode_threads(clip, tmp_path, scripted, monkeypatch):
     ],
 )
 def test_queue_limits(clip, tmp_path, scripted, setting, value, most):
-    """A frame of 128x128 is 25 kB in YUV; two fit into 60 kB."""
+    """Check the limits; a frame of 128x128 is 25 kB in YUV, so two fit into 60 kB."""
     with Segmenter(settings={setting: value}) as segmenter:
         report = segmenter.write(clip, [("key", tmp_path / "o.mp4")])
     assert max(queue.occupancy_max for queue in report.pipeline.queues) <= most
@@ -201,7 +201,7 @@ def test_throughput_mode_takes_eight_frames_and_more(clip, tmp_path, scripted):
         with Segmenter(settings=flags) as segmenter:
             segmenter.write(clip, [("key", tmp_path / f"{name}.mp4")])
         most[name] = max(frames for frames, _ in scripted.calls)
-    assert most == {"auto": 4, "throughput": 8, "chosen": 3}  # 4 is the profile's
+    assert most == {"auto": 4, "throughput": 8, "chosen": 3}  # 4 is from the profile
 
 
 @pytest.mark.parametrize(("gigabytes", "auto", "throughput"), [(100, 16, 16), (2, 2, 8)])
@@ -215,10 +215,10 @@ def test_throughput_mode_on_a_gpu_takes_eight_to_sixteen(gigabytes, auto, throug
 
 @pytest.mark.parametrize(("gigabytes", "frames"), [(125, 16), (12, 14), (6, 7), (1, 1)])
 def test_pictures_of_the_network_count_as_memory_of_a_call(gigabytes, frames):
-    """Two eyes of 768x768 take twice as much as a frame of 4096x2048."""
+    """Check two eyes of 768x768, which take twice the memory of a frame of 4096x2048."""
     film = SimpleNamespace(width=4096, height=2048, format=PIXEL_FORMATS["yuv420p"])
     streams = SimpleNamespace(allowed_bytes=lambda: int(gigabytes * 1e9))
-    shown = 4 * 2 * 3 * 768 * 768 * 2  # the eyes' pictures, and the fisheye ones that are made of them
+    shown = 4 * 2 * 3 * 768 * 768 * 2  # the eyes' pictures, and fisheye ones made of them
     assert frames_per_call(load_settings(), film, streams=streams, picture_bytes=shown) == frames
     asked = load_settings(flags={"model.batch_size": 12})
     assert frames_per_call(asked, film, streams=streams, picture_bytes=shown) == 12
@@ -231,10 +231,10 @@ def test_latency_mode_takes_each_frame_at_once(clip, tmp_path, scripted):
     assert {frames for frames, _ in scripted.calls} == {1}
     assert max(queue.occupancy_max for queue in report.pipeline.queues) <= 2
     scripted.calls.clear()
-    # Without cuts to look for, no frame waits for those after it.
+    # Without a search for cuts, no frame waits for those after it.
     with Segmenter(settings={"model.batch_size": 6, "video.scene_cut_threshold": 0}) as segmenter:
         segmenter.write(clip, [("key", tmp_path / "p.mp4")])
-    assert {frames for frames, _ in scripted.calls} == {1, 6, 5}  # the first picture is not kept waiting
+    assert {frames for frames, _ in scripted.calls} == {1, 6, 5}  # the first frame does not wait for others
 
 
 @pytest.mark.parametrize(
@@ -339,7 +339,7 @@ def test_opencv_gets_its_threads_back():
 
 
 class Streams:
-    """In the place of ``JobStreams``: what it was made with, and whether it was closed."""
+    """Replaces ``JobStreams``; records its options, and whether it was closed."""
 
     made: ClassVar[list[Streams]] = []
 
@@ -364,7 +364,7 @@ def gpu_streams(monkeypatch):
 
 
 def test_settings_of_memory_reach_the_gpu(gpu_streams, scripted):
-    """What they do there: tests/gpu/test_streams.py."""
+    """Check that they arrive; tests/gpu/test_streams.py checks their effect."""
     flags = {"gpu.max_vram_usage": 0.5, "gpu.memory_fraction": 0.3, "dataloader.pin_memory": False}
     with Segmenter(settings=flags):
         (streams,) = gpu_streams
@@ -395,7 +395,7 @@ def test_limits_of_memory_end_with_a_network_that_cannot_be_opened(gpu_streams, 
 
 
 def test_the_acting_settings_are_these():
-    """A new setting needs a test here, in test_segmenter_settings or of its own; this count makes that be noticed."""
+    """Check the count: a new setting needs a test here, in test_segmenter_settings or of its own."""
     # inference.missed_people: matting/levers/test_missed_on_the_way.py
     # people.keep_held: people/test_held.py; people.edges_add_up: people/test_kept.py
     assert len(load_settings().rows()) == 128

@@ -1,4 +1,4 @@
-"""Pictures of many threads share calls of the network, and come out as they would alone."""
+"""Check that pictures of many threads share calls of the network, with the same results as alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vitascope.segmentation.stills import StillSegmenter
 
 
 class Network(BrightnessNetwork):
-    """Looks at every picture alone, or says that it remembers."""
+    """Mattes every picture alone, or claims to have a memory."""
 
     def __init__(self, *, stateless=True, **more):
         super().__init__(**more)
@@ -61,14 +61,14 @@ def opened(monkeypatch):
 
 
 def picture(n=0):
-    """A bright square on black, somewhere."""
+    """Draw a bright square on black, further right for higher ``n``."""
     pixels = np.zeros((64, 96, 3), np.uint8)
     pixels[16:48, 8 * n : 8 * n + 32] = 255
     return pixels
 
 
 def masks(segmenter, count):
-    """What ``count`` threads get that begin at the same time."""
+    """Return the masks of ``count`` threads that begin at the same time."""
     together = threading.Barrier(count)
 
     def client(n):
@@ -103,7 +103,7 @@ def test_threads_share_calls_up_to_the_largest_batch(opened):
     network = Network()
     segmenter = opened(network, max_batch_size=4, timeout_ms=10_000)
     alone = [opened(Network()).mask(picture(n)) for n in range(8)]
-    with segmenter._batcher.client():  # so that only full batches go
+    with segmenter._batcher.client():  # so only full batches run
         together = masks(segmenter, 8)
     for mask, expected in zip(together, alone, strict=True):
         np.testing.assert_array_equal(mask, expected)
@@ -125,7 +125,7 @@ def test_the_smallest_batch_is_filled_up(opened):
 
 def test_the_timeout_bounds_the_wait_for_a_thread_that_is_slow_to_come(opened):
     segmenter = opened(Network(), timeout_ms=1)
-    with segmenter._batcher.client():  # is preparing, and never comes
+    with segmenter._batcher.client():  # one that is preparing, and never arrives
         assert segmenter.mask(picture()).max() > 250
     assert opened(Network(), timeout_ms=40)._batcher.config.timeout_ms == 40
 
@@ -145,7 +145,7 @@ def test_a_network_that_remembers_sees_each_picture_alone_and_repeatedly(opened)
 
 
 class Plane(TrailNetwork):
-    """Sees people in pictures that are large enough for close-ups."""
+    """Takes pictures that are large enough for close-ups."""
 
     def __init__(self):
         super().__init__(size=(512, 768))

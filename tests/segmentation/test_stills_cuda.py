@@ -1,4 +1,4 @@
-"""Single pictures on a GPU come out as on the processor: close-ups, which are shown smaller, and others, together."""
+"""Check that single pictures, close-ups and others together, agree on the GPU and the CPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.cuda
 
 
 def near_and_far():
-    """Two pictures of 1024 x 768: somebody who fills it, and the same person small before grey."""
+    """Make two pictures of 1024 x 768: a person who fills it, and the same person small on grey."""
     near = cv2.resize(astronaut()[:384], (1024, 768), interpolation=cv2.INTER_AREA)
     far = np.full_like(near, 120)
     far[384:, 400:660] = cv2.resize(near[:, 150:900], (260, 384), interpolation=cv2.INTER_AREA)

@@ -1,4 +1,4 @@
-"""A studio that runs, on a film of two people whom a scripted network sees, and a client that asks it over HTTP."""
+"""Fixtures: a running studio with a video of two people, a scripted network, and an HTTP client."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Answer:
 
 
 class Client:
-    """Asks a studio as its own page does, unless it is told otherwise."""
+    """Sends requests as the studio's own page does, unless told otherwise."""
 
     def __init__(self, opened):
         self.opened, self.port = opened, opened.listening.getsockname()[1]
@@ -43,7 +43,7 @@ class Client:
 
     @property
     def cookie(self):
-        """What the address is exchanged for, as a browser sends it: ``name=value``."""
+        """Exchange the address for the cookie, as a browser sends it: ``name=value``."""
         if self._cookie is None:
             entered = self.ask("GET", f"/?token={self.token}", Cookie="")
             self._cookie = entered.headers["Set-Cookie"].partition(";")[0]
@@ -84,7 +84,7 @@ class Client:
         return answer.json["id"]
 
     def job(self, job_id, *, state="done", seconds=60):
-        """A job, once it has come to a state."""
+        """Wait until a job has a state, and return it."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             (job,) = [one for one in self.get("/api/jobs").json["jobs"] if one["id"] == job_id]
@@ -102,7 +102,7 @@ class Client:
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    """No network is fetched: a scripted one mattes, and nothing finds faces."""
+    """Fetch no networks: a scripted one computes mattes, and none finds faces."""
 
     def refuse(_, name, **__):
         raise ModelUnavailableError(f"model {name!r} could not be fetched (offline)")
@@ -112,7 +112,7 @@ def home(tmp_path, monkeypatch):
 
     def scripted(*_, **__):
         network = BrightnessNetwork()
-        network.name = "selfie"  # kept mattes are told apart by what the catalogue says of a network
+        network.name = "selfie"  # stored mattes are told apart by the network's catalogue entry
         return ChosenNetwork(network, "selfie", None)
 
     monkeypatch.setattr(film_run, "open_network", scripted)
@@ -121,7 +121,7 @@ def home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def films(tmp_path):
-    """A folder with one video: 20 frames, 24 a second; beside the folder what nobody named."""
+    """Create a folder with one video of 20 frames, 24 a second, and other files outside the folder."""
     folder = tmp_path / "films"
     folder.mkdir()
     write_clip(
@@ -142,21 +142,21 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest.fixture
 def portrait(films):
-    """Beside the video a portrait whose face is known, and motion that drives it: neither needs a network."""
+    """Add a portrait with known landmarks, and motion for it, so that no network is needed."""
     for name in ("astronaut.jpg", "astronaut.jpg.landmarks", "talk.motion"):
         shutil.copy(EXAMPLES / name, films)
 
 
 @pytest.fixture
 def portrait_studio(serving, films, portrait):
-    """A studio with all that."""
+    """Start a studio with the video, the portrait and the motion."""
     return serving(films, settings=("gpu.device=cpu", "animation.max_side=256", "video.end_seconds=2"))
 
 
 @pytest.fixture
 def serving(home):
-    """Starts studios, and ends them after the test."""
-    from vitascope.studio.server import open_studio  # previews are tested where no server is installed
+    """Return a function that starts studios; they end after the test."""
+    from vitascope.studio.server import open_studio  # tests of previews run without a server
 
     running = []
 

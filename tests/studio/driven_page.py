@@ -1,4 +1,4 @@
-"""A browser at a studio, driven as its user would."""
+"""A browser on a studio, driven like a user."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headless_browser import Page
 
 
 class StudioPage(Page):
-    """A browser at a studio."""
+    """A browser on a studio."""
 
     def text(self, selector):
         return self.value(f"document.querySelector({selector!r})?.innerText ?? ''")
@@ -20,7 +20,7 @@ class StudioPage(Page):
         self.shown.click(selector)
 
     def drag(self, selector, points):
-        """Press the mouse at a place of an element, as shares of its size, move, and let go."""
+        """Press the mouse at a place of an element, in shares of its size, move it, and release it."""
         element = self.shown.locator(selector).first
         element.scroll_into_view_if_needed()
         box, mouse = element.bounding_box(), self.shown.mouse
@@ -32,11 +32,11 @@ class StudioPage(Page):
         mouse.up()
 
     def press(self, keys):
-        """Press a key, or several as ``Shift+Z``."""
+        """Press a key, or several, such as ``Shift+Z``."""
         self.shown.keyboard.press(keys)
 
     def color(self, x, y):
-        """RGB of the picture at a place, as shares of its size; None while there is no picture."""
+        """Return RGB of the picture at a place, in shares of its size; None while there is no picture."""
         return self.value(
             "(() => { const image = document.querySelector('#shown'); const c = document.createElement('canvas'); "
             "if (!image.naturalWidth) return null; "
@@ -59,5 +59,5 @@ class StudioPage(Page):
 
 
 def faults(page):
-    """What the console says, but for answers that the page tells its user itself."""
+    """Return the console's messages, except for responses that the page reports itself."""
     return [line for line in page.complaints() if "the server responded with a status of" not in line]

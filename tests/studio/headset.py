@@ -1,4 +1,4 @@
-"""A headset that is emulated in a browser, and what its picture must be, by NumPy."""
+"""An emulated headset in a browser, and a NumPy reference for its picture."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _PIXELS = """
 
 
 def emulator(cache: Path) -> str:
-    """The script of the emulated headset (npm's iwer, MIT), fetched once; skips the test where it cannot be had."""
+    """Return the script of the emulated headset (npm's iwer, MIT), fetched once; skip the test if that fails."""
     kept = cache / f"iwer-{VERSION}.tgz"
     if not kept.is_file():
         try:
@@ -82,28 +82,28 @@ def emulator(cache: Path) -> str:
 
 
 class HeadsetPage(StudioPage):
-    """A browser that draws, with a headset if it is given one."""
+    """A browser that draws, with an optional headset."""
 
     def watch_pixels(self) -> None:
-        """Let ``pixels`` read what the pages to come draw."""
+        """Let ``pixels`` read what pages draw from now on."""
         self.run_before(_PIXELS)
 
     def put_on(self, script: str, modes: Sequence[str] = ("immersive-vr", "immersive-ar")) -> None:
-        """Give the pages to come a headset.
+        """Give a headset to the pages that open from now on.
 
         Args:
-            script: ``emulator``'s.
-            modes: Sessions that it has.
+            script: Result of ``emulator``.
+            modes: Sessions that it supports.
         """
         self.run_before(script + _INSTALL.replace("MODES", str(list(modes))))
 
     def enter(self, address: str, *, width: int, height: int) -> None:
-        """Get a studio's cookie from its address, in a window of so many pixels, without drawing its page."""
+        """Get a studio's cookie from its address, in a window of this size, without drawing its page."""
         self.show("about:blank", width=width, height=height)
         assert self.shown.context.request.get(address).ok
 
     def pixels(self) -> npt.NDArray[np.uint8]:
-        """What is drawn next: uint8 [H, W, 4], RGBA, premultiplied, the first row on top."""
+        """Return what is drawn next: uint8 [H, W, 4], RGBA, premultiplied, the top row first."""
         self.value(
             "window.pixels = null, window.wantsPixels = true, window.dispatchEvent(new Event('resize'))"
         )
@@ -113,7 +113,7 @@ class HeadsetPage(StudioPage):
 
 
 def rotation(*, yaw: float = 0.0, pitch: float = 0.0) -> npt.NDArray[np.float64]:
-    """The rotation of who looks so many degrees to the right and up: float64 [3, 3], y up and z backwards (WebXR)."""
+    """Return the rotation of a view, degrees right and up: float64 [3, 3], y up and z backwards (WebXR)."""
     a, b = -np.radians(yaw), np.radians(pitch)
     about_y = np.array([[np.cos(a), 0, np.sin(a)], [0, 1, 0], [-np.sin(a), 0, np.cos(a)]])
     about_x = np.array([[1, 0, 0], [0, np.cos(b), -np.sin(b)], [0, np.sin(b), np.cos(b)]])
@@ -123,11 +123,11 @@ def rotation(*, yaw: float = 0.0, pitch: float = 0.0) -> npt.NDArray[np.float64]
 def rays_of(
     size: tuple[int, int], *, half_width: float, turn: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    """The direction of each pixel of a view, as ``vitascope.vr.projection`` has them.
+    """Return the direction of each pixel of a view, as in ``vitascope.vr.projection``.
 
     Args:
         size: (height, width) in pixels, square ones.
-        half_width: Tangent of half of the angle that is seen across.
+        half_width: Tangent of half the horizontal angle of view.
         turn: The camera's rotation.
     """
     height, width = size
@@ -140,7 +140,7 @@ def rays_of(
 def unpacked_view(
     frame: Frame, rays: npt.NDArray[np.float64], *, eye: int, fov_degrees: float = 190.0
 ) -> npt.NDArray[np.float32]:
-    """What one eye sees of a packed picture: float32 [H, W, 4], RGBA 0..1, premultiplied.
+    """Compute what one eye sees of a packed picture: float32 [H, W, 4], RGBA 0..1, premultiplied.
 
     Args:
         frame: 2E x E samples.

@@ -1,4 +1,4 @@
-"""The file of hints as the studio reads and writes it, and as the command takes it."""
+"""Tests of the hints file as the studio reads and writes it, and as the command reads it."""
 
 from __future__ import annotations
 
@@ -187,12 +187,12 @@ edges = st.sampled_from([{}, {"grow_px": -1.5}, {"feather_px": 0.1, "decontamina
 
 ROWS = "version: 1\nmarks:\n" + "".join(f"  - {{at: {number}, click: [0.5, 0.25]}}\n" for number in range(4))
 BREAKS = ["\n", "\r\n", "\r", "\x85", "\u2028", "\u2029"]
-"""What ends a line for YAML."""
+"""The line ends of YAML."""
 
 
 @st.composite
 def texts_by_hand(draw):
-    """Texts whose lines end in any way, after a comment from elsewhere."""
+    """Draw texts with all kinds of line ends, after a comment written elsewhere."""
     text = draw(
         st.sampled_from(
             [

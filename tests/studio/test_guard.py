@@ -1,4 +1,4 @@
-"""The security of the studio, each line with somebody who attacks it."""
+"""Tests of the studio's security, each with an attack."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_browser_that_was_let_in_stays_in_over_a_restart_but_no_other(serving,
     first.end()
     again = serving(films, port=port)
     assert again.ask("GET", "/api/films", Cookie=cookie).status == 200
-    # The address of the first start is worth nothing any more, nor is a cookie of another home.
+    # The address of the first start is no longer valid, nor is a cookie from another home.
     assert again.ask("GET", f"/?token={token}", without=["Cookie"]).status == 401
     again.end()
     (again.opened.studio.queue._path.with_name("cookie.key")).unlink()
@@ -102,7 +102,7 @@ def test_a_cookie_of_another_home_or_port_opens_nothing(tmp_path):
 
 
 def test_signatures_and_tokens_are_compared_in_constant_time(studio, monkeypatch):
-    """A comparison that ends at the first wrong letter tells an attacker how many were right."""
+    """A comparison that stops at the first wrong letter reveals how many were right."""
     compared, compare = [], hmac.compare_digest
     monkeypatch.setattr(hmac, "compare_digest", lambda one, two: compared.append(one) or compare(one, two))
     name, _, value = studio.cookie.partition("=")
@@ -122,7 +122,7 @@ def test_who_removes_the_key_shuts_out_every_browser_at_once(studio):
     key.unlink()
     assert studio.get("/api/films").status == 401
     assert studio.get("/api/films").status == 401
-    # The address that the terminal shows opens it again; the old cookie stays worthless.
+    # The address in the terminal opens it again; the old cookie stays invalid.
     studio._cookie = None
     assert studio.get("/api/films").status == 200
     assert studio.get("/api/films", Cookie=stolen).status == 401
@@ -131,7 +131,7 @@ def test_who_removes_the_key_shuts_out_every_browser_at_once(studio):
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8765", "127.0.0.1.evil.example", "a.b"])
 def test_a_site_that_says_it_is_this_machine_is_refused(studio, host):
-    """DNS rebinding: the browser believes that the stranger's name is 127.0.0.1, and is of the same origin."""
+    """Check DNS rebinding: the browser believes that the attacker's name is 127.0.0.1, and of the same origin."""
     assert studio.get("/api/films", Host=host, Origin=f"http://{host}").status == 421
     assert studio.ask("GET", "/api/films", without=["Host"]).status in (400, 421)
 
@@ -248,7 +248,7 @@ def test_a_film_that_becomes_a_link_is_not_opened(studio, films):
 
 
 def test_corrections_do_not_follow_a_link(studio, films):
-    """A link in the place of the file of hints is replaced; what it leads to is not written."""
+    """Check that a link in place of the hints file is replaced, and its target is not written."""
     victim = films.parent / "secret.txt"
     (films / "wedding.hints.yaml").symlink_to(victim)
     film = studio.film()
@@ -273,7 +273,7 @@ def test_what_is_sent_is_bounded(studio, method, last, most, monkeypatch):
     monkeypatch.setattr(guard, "MOST_HINTS_BODY_BYTES", 2 * MOST_BODY_BYTES)
     path = f"/api/films/{studio.film()['id']}/{last}"
     assert studio.ask(method, path, b"x" * (most + 1)).status == 413
-    # Without a length, in pieces that never end.
+    # Chunks without a length that never end.
     connection = HTTPConnection("127.0.0.1", studio.port, timeout=30)
     connection.putrequest(method, path, skip_host=True)
     for name, value in {
@@ -291,7 +291,7 @@ def test_what_is_sent_is_bounded(studio, method, last, most, monkeypatch):
             sent += 0x10000
         assert connection.getresponse().status >= 400
     except OSError:
-        pass  # it hung up
+        pass  # the server hung up
     finally:
         connection.close()
     assert studio.get("/api/films").status == 200
@@ -310,7 +310,7 @@ def test_no_json_is_an_answer_and_no_fault(studio, body):
 
 
 def test_a_file_of_somebody_else_is_no_result(studio, films):
-    """A queue file that was tampered with cannot give out what lies outside of the named folders."""
+    """Check that a manipulated queue file cannot give access to files outside the named folders."""
     film = studio.film()
     job_id = studio.order(film, task="cut", kind="mask")
     studio.job(job_id)
@@ -371,7 +371,7 @@ def test_an_upload_that_is_too_long_breaks_off_or_comes_from_elsewhere_leaves_no
     before = sorted(films.iterdir())
     assert studio.ask("POST", "/api/films?name=x.mp4", b"x", Origin="http://evil.example").status == 403
     assert studio.ask("POST", "/api/films?name=x.mp4", b"x", without=["Cookie"]).status == 401
-    # Without a length, as chunks.
+    # Chunks without a length.
     assert studio.ask("POST", "/api/films?name=x.mp4", Transfer_Encoding="chunked").status == 411
     monkeypatch.setattr(library, "MOST_UPLOAD_BYTES", 1000)
     assert studio.ask("POST", "/api/films?name=x.mp4", bytes(1001)).status == 422

@@ -1,4 +1,4 @@
-"""The page that shows people in a headset, in a real browser: each pixel is what NumPy unpacks there."""
+"""Tests of the headset page in a real browser: each pixel must equal NumPy's unpacking."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAME = "dance_FISHEYE190_alpha.webm"
 
 
 def somebody():
-    """float32 [2, *tile_size(SIDE)]: a disc in the left eye, a bar and a soft edge in the right one."""
+    """Make alpha, float32 [2, *tile_size(SIDE)]: a disc in the left eye, a bar and a soft edge in the right."""
     height, width = tile_size(SIDE)
     y, x = np.mgrid[0:height, 0:width]
     left = np.hypot(x - width * 0.4, y - height * 0.55) < height * 0.3
@@ -35,7 +35,7 @@ def somebody():
 
 
 def board():
-    """uint8 [SIDE, 2 * SIDE, 3]: smooth colours, other ones in each eye."""
+    """Make smooth colours that differ between the eyes: uint8 [SIDE, 2 * SIDE, 3]."""
     y, x = np.mgrid[0:SIDE, 0:SIDE] / SIDE
     eyes = [np.stack([40 + 160 * x, 40 + 160 * y, 60 + 120 * eye + 0 * x], -1) for eye in (0, 1)]
     wave = 30 * np.sin(x * 40) * np.sin(y * 40)
@@ -47,13 +47,16 @@ CODECS = {
     ".mp4": ("libx264", "yuv420p", {"crf": "6", "preset": "veryfast"}),
     ".mkv": ("ffv1", "yuv420p", {}),
 }
-"""By suffixes. Without loss and with whole chroma a browser shows what was packed; what players get has its chroma
-scaled, in the browser's own way."""
+"""Formats by suffix.
+
+Lossless with full chroma shows exactly what was packed; the chroma of players' files is scaled in the
+browser's own way.
+"""
 
 
 @cache
 def packed(suffix, color):
-    """The bytes of a packed video whose pictures are all the same: two a second, as each is decoded on the CPU."""
+    """Return a packed video with equal pictures, two a second, as each is decoded on the CPU."""
     codec, pixel_format, options = CODECS[suffix]
     with TemporaryDirectory() as folder:
         path = Path(folder, f"packed{suffix}")
@@ -100,7 +103,7 @@ def iwer(request):
 
 
 def opened(page, studio, name=NAME, base=None):
-    """The page on a video, once its picture is there."""
+    """Open the page on a video, and wait for its picture."""
     base = base or f"/api/films/{studio.film(name)['id']}"
     page.enter(studio.opened.address.partition("&")[0], width=WIDTH, height=HEIGHT)
     page.show(f"http://{studio.host}/headset?of={base}", width=WIDTH, height=HEIGHT)
@@ -109,15 +112,15 @@ def opened(page, studio, name=NAME, base=None):
 
 
 def differences(shown, wanted):
-    """Mean and 99.9th percentile of differences in 8-bit codes, of colour and of alpha."""
+    """Return mean and 99.9th percentile of differences in 8-bit codes, of colour and of alpha."""
     apart = np.abs(shown.astype(np.float64) - wanted * 255)
     return [(one.mean(), np.percentile(one, 99.9)) for one in (apart[..., :3], apart[..., 3])]
 
 
 def assert_alike(shown, wanted, *, is_exact=True):
-    """A code on average, some at the rims of circles; and edges that lie where they should.
+    """Check errors: a code on average, some more at the rims of circles, and edges in the right places.
 
-    A matte that lay a quarter of its samples aside would have 0.4 % of the view on the wrong side of the edge.
+    A matte shifted by a quarter of its samples would have 0.4 % of the view on the wrong side of the edge.
     """
     for what, (average, high) in zip(("colour", "alpha"), differences(shown, wanted), strict=True):
         assert average < (1.0 if is_exact else 2.2), (what, average, high)
@@ -132,17 +135,17 @@ def first_frame(path):
 
 
 def put_on(page):
-    """Begin a session, and wait until it draws; where one looks to then is ahead."""
+    """Begin a session, and wait until it draws; the current view is then straight ahead."""
     page.click("#enter")
     page.until("document.querySelector('#enter').textContent === 'Leave the headset'")
     page.until("Boolean(window.headset.activeSession?.renderState.baseLayer)")
-    for _ in range(2):  # what was asked for before it began may still be the flat view
+    for _ in range(2):  # the first picture may still be the flat view
         shown = page.pixels()
     assert shown.shape[:2] == (HEIGHT, WIDTH)
 
 
 def look(page, yaw, pitch):
-    """Turn the flat view by the keyboard, 5 degrees a press."""
+    """Turn the flat view with the keyboard, 5 degrees a press."""
     page.value("document.querySelector('#people').focus()")
     for key, degrees in ((("ArrowRight", "ArrowLeft"), yaw), (("ArrowUp", "ArrowDown"), pitch)):
         for _ in range(abs(degrees) // 5):
@@ -245,7 +248,7 @@ def test_a_copy_of_half_the_size_is_unpacked_as_well(page, studio, films, monkey
 
 
 def test_a_key_is_taken_out_per_eye(page, serving, films):
-    """A VR180 video cut to key colour: who was bright stands before the board, and nothing green is left."""
+    """Check a VR180 video cut to key colour: a bright person on transparency, and nothing green."""
     (films / "wedding.mp4").unlink()
 
     def bright(n):

@@ -1,4 +1,4 @@
-"""As many strokes as a file of hints holds: what is done for one more stays bounded. Work is counted, not timed."""
+"""Check that one more stroke costs little, with as many as a hints file holds. Work is counted, not timed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from vitascope.studio.corrections import (
 )
 
 COUNT = 15_000
-"""Strokes where each is looked at; a file of hints holds 100,000 and more."""
+"""Strokes in tests that look at each; a hints file holds 100,000 and more."""
 
 
 def stroke(at, **fields):
@@ -45,7 +45,7 @@ def video(tmp_path):
 
 @pytest.fixture
 def yaml_lines(monkeypatch):
-    """How many lines that are not empty YAML was given, at each reading of a file."""
+    """Count the non-empty lines that YAML parses, for each reading of a file."""
     counts = []
 
     def counted(content, **how):
@@ -63,7 +63,7 @@ def test_yaml_reads_none_of_the_strokes_and_each_state_of_a_file_is_read_once(vi
         yaml_lines.clear()
         written = write_corrections(video, {"marks": changed}, revision=revision)
         revision = written.revision
-        for _ in range(4):  # as a picture does: for the settings, the network, and twice for who is kept
+        for _ in range(4):  # as for a picture: settings, network, and twice for who is kept
             assert read_corrections(video) == written
             read_hints(hints_path(video))
         assert sum(yaml_lines) <= 5
@@ -90,7 +90,7 @@ ITEMS = st.sampled_from(
         "{at: 1e-3, box: [0, 0.1, 0.5, 1], eye: left, to: 4}",
         "{at: 2, stroke: [[0.1, 0.2], [1, 1]], radius: 0.5}",
         "{exclude: [2]}",
-        "{exclude: [2], exclude: [3]}",  # a name that stands twice
+        "{exclude: [2], exclude: [3]}",  # a repeated name
         "{keep: [largest]}",
         "{exclude: 1, from: 1:30}",  # 90 seconds
         "{exclude: 010}",  # 8
@@ -163,7 +163,7 @@ def test_what_is_read_without_yaml_is_what_yaml_reads(tmp_path_factory, lines, b
 
 
 class Table:
-    """One shot of 100 seconds in milliseconds; counts what it is asked."""
+    """Simulates one shot of 100 seconds, in milliseconds, and counts its queries."""
 
     facts = SimpleNamespace(fingerprint="a film")
 
@@ -182,7 +182,7 @@ class Table:
 
 
 class CountedMark:
-    """A stroke that counts how often somebody asks when it was painted."""
+    """A stroke that counts how often its time is read."""
 
     asked = 0
     from_, to = 0.0, None
@@ -204,7 +204,7 @@ def test_when_strokes_act_is_known_without_comparing_each_with_each():
     bounds = list(stroke_bounds(marks, table))
     assert CountedMark.asked <= 10 * COUNT
     assert table.asked <= COUNT
-    for number in range(0, COUNT, 1000):  # as it is defined: half-way to the next stroke on either side
+    for number in range(0, COUNT, 1000):  # by definition half-way to the next stroke on either side
         at = marks[number].at
         begin = max([max(at - 10, 0), *((one.at + at) / 2 for one in marks if one.at < at)])
         end = min([min(at + 10, 100), *((one.at + at) / 2 for one in marks if one.at > at)])
@@ -225,7 +225,7 @@ def test_all_strokes_of_a_frame_read_the_video_once(tmp_path, monkeypatch):
     carried = carried_strokes(
         clip, hints.painted, table, regions=[Region(0, 0, 96, 64)], rotation_degrees=0, moment=0.5
     )
-    assert len(carried) == 1  # they were painted over one another
+    assert len(carried) == 1  # painted over one another
     assert len(opened) == 1
 
 
@@ -260,16 +260,16 @@ def test_one_more_stroke_carries_those_of_its_frame_and_no_others(tmp_path, monk
 
     dense = [stroke(number % 12 / 15, stroke=[[number / 1200, 0.5]]) for number in range(1200)]
     first = write_corrections(video, {"marks": dense}, revision="none")
-    assert pictured(first) == (7, [100] * 7)  # those around the moment
+    assert pictured(first) == (7, [100] * 7)  # those around this moment
     more = changed(first, "marks", 1200, stroke(0.4, stroke=[[0.1, 0.1], [0.9, 0.9]]))
     assert pictured(more) == (7, [101])
-    # Who is in the video stands before them in the file: they move on by two lines, and are the same.
+    # People come before strokes in the file: strokes move by two lines, and stay the same.
     without_her = changed(more, "people", 0, {"exclude": [1]})
     assert all(one is other for one, other in zip(without_her.hints.marks, more.hints.marks, strict=True))
     assert without_her.hints.place(without_her.hints.marks[0]).endswith(":7")
     assert pictured(without_her) == (7, [])
-    assert pictured(changed(without_her, "marks", 1200, remove=1)) == (7, [])  # undo finds what was there
-    # A stroke in their midst, and one that is another one though there are as many.
+    assert pictured(changed(without_her, "marks", 1200, remove=1)) == (7, [])  # undo finds the earlier result
+    # A stroke inserted and one removed: the number is the same, but not the strokes.
     other = changed(read_corrections(video), "marks", 606, stroke(0.4, stroke=[[0.2, 0.2]]), remove=1)
     assert pictured(other) == (7, [100])
 
@@ -281,7 +281,7 @@ def test_rows_of_strokes_that_stay_are_looked_at_once(video, monkeypatch):
     for number in range(3):
         splice = {"section": "marks", "at": 500 + number, "insert": [stroke(3.5)]}
         now = change_corrections(video, {"splices": [splice]}, revision=now.revision)
-    assert len(looked) == 500 + 503  # as rows that stay, and as each is read
+    assert len(looked) == 500 + 503  # once as kept rows, and once as each is read
     assert hints_path(video).read_bytes().count(b"\n  - ") == 503
 
 

@@ -1,6 +1,6 @@
-"""The page in a real browser, from a video to its cut: what a user sees, clicks, paints and presses.
+"""Tests of the page in a real browser, from a video to its cut: what a user sees, clicks, paints and presses.
 
-Skipped where no browser is on PATH; ``VITASCOPE_REQUIRE_BROWSER=1`` turns that into a failure.
+Skipped if no browser is on PATH; ``VITASCOPE_REQUIRE_BROWSER=1`` makes that a failure.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ def page(browser):
 
 def test_from_a_film_to_its_cut(page, studio, films):
     page.show(studio.opened.address, width=DESK)
-    # One video alone opens at once, on green.
+    # A single video opens at once, on green.
     page.until("document.querySelector('#film-name').innerText === 'wedding.mp4'")
-    assert page.value("location.search").startswith("?film=")  # the token has left the address
+    assert page.value("location.search").startswith("?film=")  # the token is removed from the address
     page.until_color(0.5, 0.1, KEY)
     page.until("document.querySelectorAll('#thumbs img.there').length > 3")
 
-    # Who is in it?
+    # Look for people.
     page.click("#people-empty .primary")
     page.until("document.querySelectorAll('.person').length === 2")
     page.press("2")  # the matte
     page.until_color(20 / 96, 0.6, WHITE)
 
-    # A click in the picture leaves out who is there; Z takes it back; the strip does the same.
+    # A click in the picture leaves a person out; Z undoes it; the strip does the same.
     page.drag("#picture", [(20 / 96, 0.6)])
     page.until_color(20 / 96, 0.6, BLACK)
     assert page.value("document.querySelector('[data-person=\"1\"]').getAttribute('aria-checked')") == "false"
@@ -68,7 +68,7 @@ def test_from_a_film_to_its_cut(page, studio, films):
     page.until_color(20 / 96, 0.6, BLACK)
     page.until_color(76 / 96, 0.6, WHITE)
 
-    # A brush takes away what is painted over.
+    # A brush removes what it paints over.
     page.click("#tab-touch")
     page.click("#brushes button:nth-child(2)")
     for _ in range(6):
@@ -79,7 +79,7 @@ def test_from_a_film_to_its_cut(page, studio, films):
     page.click("#strokes .icon")
     page.until_color(76 / 96, 0.75, WHITE)
 
-    # A box that is never kept.
+    # Draw a box that is never kept.
     page.click("#brushes button:nth-child(3)")
     page.drag("#picture", [(0.6, 0.1), (0.8, 0.5), (0.99, 0.99)])
     page.until_color(76 / 96, 0.75, BLACK)
@@ -87,14 +87,14 @@ def test_from_a_film_to_its_cut(page, studio, films):
     page.press("z")
     page.until_color(76 / 96, 0.75, WHITE)
 
-    # An edge slider.
+    # Move an edge slider.
     page.click("#tab-edges")
     page.value("document.querySelector('#edge-sliders input').focus()")
     page.press("ArrowRight")
     page.until("document.querySelector('#edge-sliders output').innerText === '+0.5 px'")
     page.until("document.querySelector('#saved').innerText.startsWith('Saved')")
 
-    # The cut, its result in the page, and the command's file.
+    # Cut; check the result in the page, and the command's file.
     page.click("#tab-cut")
     page.click("#kinds label:nth-child(3)")
     page.click("#order .primary")
@@ -157,7 +157,7 @@ def test_one_person_alone_is_kept_by_one_click_and_everyone_by_another(page, stu
     page.until_color(76 / 96, 0.6, WHITE)
     page.click("[aria-label='Keep only person 1']")
     page.until(f"{states} === 'Kept,Left out'")
-    page.until_color(76 / 96, 0.6, BLACK)  # a picture follows what was saved
+    page.until_color(76 / 96, 0.6, BLACK)  # the picture shows what was saved
     assert [rule.exclude for rule in read_hints(films / "wedding.hints.yaml").people] == [(2,)]
     page.press("z")
     page.until(f"{states} === 'Left out,Kept'")
@@ -181,7 +181,7 @@ def test_a_stroke_on_a_picture_that_has_no_matte_yet_is_of_that_picture(page, st
         page.press("End")
         page.until(
             f"document.querySelector('#shown').src !== {before!r}"
-        )  # the source, until its matte is there
+        )  # the source, until its matte exists
         page.drag("#picture", [(0.2, 0.5), (0.2, 0.7)])
         page.until("document.querySelectorAll('#strokes .go').length === 1")
         page.until("document.querySelector('#saved').innerText.startsWith('Saved')")
@@ -200,14 +200,14 @@ def test_another_window_is_told_of_and_the_user_chooses(page, studio, films):
     page.until("document.querySelector('#banner').innerText.includes('changed in another window')")
     page.click("#banner button:nth-of-type(1)")  # take that
     page.until("document.querySelector('[data-person=\"1\"]').getAttribute('aria-checked') === 'false'")
-    # Changed by hand, without news: the next change of this window finds out, and may be kept.
+    # Edited by hand, without an event: the next change in this window detects it, and may be kept.
     (films / "wedding.hints.yaml").write_text("people:\n  - exclude: 2\n")
     page.click('[data-person="1"]')
     page.until("document.querySelector('#banner').innerText.includes('changed in another window')")
     page.click("#banner button:nth-of-type(2)")  # keep mine
     page.until("document.querySelector('#saved').innerText.startsWith('Saved')")
     assert read_hints(films / "wedding.hints.yaml").people == ()
-    # What could not be saved is given up for what is there: nothing waits to be saved any more.
+    # Unsaved changes are discarded for the file's: nothing is left to save.
     (films / "wedding.hints.yaml").write_text("people:\n  - exclude: 2\n")
     page.click('[data-person="1"]')
     page.until("document.querySelector('#saved').innerText === 'Not saved'")
@@ -218,12 +218,12 @@ def test_another_window_is_told_of_and_the_user_chooses(page, studio, films):
 
 @pytest.mark.parametrize("is_slow", [False, True])
 def test_a_double_click_begins_one_job_and_does_not_stop_it(page, studio, monkeypatch, is_slow):
-    """After the first click there is another button in the place of the first."""
+    """After the first click another button takes the place of the first."""
     go_on, look = threading.Event(), FacesNowAndThen.__call__
     monkeypatch.setattr(FacesNowAndThen, "__call__", lambda *seen: go_on.wait(60) and look(*seen))
     page.show(studio.opened.address, width=DESK)
     page.until("document.querySelector('#people-empty .primary') !== null")
-    # No time goes by between the clicks, however busy the machine is.
+    # No time passes between the clicks, however busy the machine is.
     page.value("void Object.defineProperty(Event.prototype, 'timeStamp', { get: () => 1000 })")
     mouse, box = page.shown.mouse, page.shown.locator("#people-empty .primary").bounding_box()
     place = box["x"] + box["width"] / 2, box["y"] + 6
@@ -264,13 +264,13 @@ def test_a_lost_connection_is_told_and_the_page_comes_back_by_itself(page, servi
     assert page.value(THERE)
     studio.end()
     page.until(LOST)
-    page.click("#to-library")  # there is no list to go to
+    page.click("#to-library")  # the list cannot be reached
     page.until("document.querySelector('#toasts').innerText.includes('Vitascope cannot be reached')")
     assert page.value("!document.querySelector('#editor').hidden")
-    # What is changed meanwhile is kept by the page, and saved once it can be.
+    # The page keeps what is changed meanwhile, and saves it once it can.
     page.click('[data-person="1"]')
     page.until("document.querySelector('#saved').innerText === 'Not saved yet'")
-    assert page.value("document.querySelector('#banner').hidden")  # one banner says all
+    assert page.value("document.querySelector('#banner').hidden")  # one banner is enough
     assert not (films / "wedding.hints.yaml").exists()
     again = serving(films, port=studio.port)
     page.until(THERE)
@@ -280,7 +280,7 @@ def test_a_lost_connection_is_told_and_the_page_comes_back_by_itself(page, servi
     page.press("2")
     page.until_color(20 / 96, 0.6, BLACK)
     page.until_color(76 / 96, 0.6, WHITE)
-    # News come, too.
+    # Events arrive again, too.
     again.job(again.order(film, task="cut", kind="mask"))
     page.click("#tab-cut")
     page.until("document.querySelectorAll('.job [data-does^=play]').length === 1")
@@ -314,7 +314,7 @@ LOSING = """(() => {
     return loses === "sense" ? new Response("what?") : answer;
   };
 })()"""
-"""Saves are counted, and get lost as ``window.loses`` says: before they arrive, or their answers."""
+"""Counts saves, and loses them as ``window.loses`` says: before they arrive, or their answers."""
 SOON = """(() => {
   const wait = window.setTimeout;
   window.shortened = 0;
@@ -323,7 +323,7 @@ SOON = """(() => {
     return wait(call, ms === 3000 ? 300 : ms, ...more);
   };
 })()"""
-"""What the page would do after 3 s, to try a save again, it does after 0.3 s."""
+"""Shortens the page's delay before it saves again from 3 s to 0.3 s."""
 SAVED = "document.querySelector('#saved').innerText === 'Saved in wedding.hints.yaml'"
 NOT_YET = "document.querySelector('#saved').innerText === 'Not saved yet'"
 CLASH = "document.querySelector('#banner').innerText.includes('changed in another window')"
@@ -346,7 +346,7 @@ def test_saves_that_fail_are_tried_again_by_one_timer(page, studio, films):
     page.until(NOT_YET)
     before = page.value("window.saves")
     page.until(f"window.saves >= {before + 2}")
-    # Each so long after the one before, however many steps had failed.
+    # Each attempt waits its time after the previous one, however many steps failed.
     assert min(np.diff(page.value("window.savedAt")[before - 1 :])) > 290
     assert page.value("window.shortened") >= 2
     page.value("window.loses = null")
@@ -409,7 +409,7 @@ def open_film(page, name):
         f"[...document.querySelectorAll('.card')].find((one) => one.innerText.includes({name!r})).click()"
     )
     page.until(f"document.querySelector('#film-name').innerText === {name!r}")
-    page.until("document.querySelector('#shown').naturalWidth > 0")  # of corrections that were read
+    page.until("document.querySelector('#shown').naturalWidth > 0")  # of the corrections that were read
 
 
 def test_what_is_not_saved_of_a_film_that_is_left_is_saved_once_it_can_be(page, studio, films):
@@ -422,7 +422,7 @@ def test_what_is_not_saved_of_a_film_that_is_left_is_saved_once_it_can_be(page, 
     page.value("window.loses = 'saves'")
     grow(page, 2)
     page.until(NOT_YET)
-    with page.shown.expect_event("dialog") as asked:  # a page that is closed saves nothing
+    with page.shown.expect_event("dialog") as asked:  # closing the page would lose unsaved changes
         page.value("setTimeout(() => location.reload())")
     asked.value.dismiss()
     page.click("#to-library")
@@ -432,7 +432,7 @@ def test_what_is_not_saved_of_a_film_that_is_left_is_saved_once_it_can_be(page, 
     assert read_hints(hints).edges.grow_px == 1
     assert page.text("#saved") == ""
     assert not (films / "guests.hints.yaml").exists()
-    # Who comes back before it is saved finds what they did.
+    # A user who returns before it is saved finds their changes.
     page.click("#to-library")
     open_film(page, "wedding.mp4")
     page.value("window.loses = 'saves'")
@@ -442,7 +442,7 @@ def test_what_is_not_saved_of_a_film_that_is_left_is_saved_once_it_can_be(page, 
     open_film(page, "wedding.mp4")
     page.until("document.querySelector('#edge-sliders output').innerText === '+1.5 px'")
     page.until(NOT_YET)
-    # What another window wrote meanwhile is told wherever one is; there one chooses.
+    # Another window's change is reported on every page; the choice is made in the editor.
     page.click("#to-library")
     open_film(page, "guests.mp4")
     hints.write_text("edges:\n  grow_px: 4\n")
@@ -474,7 +474,7 @@ def test_a_page_of_another_version_says_so(page, studio, monkeypatch):
     page.show(studio.opened.address, width=DESK)
     page.until_color(0.5, 0.1, KEY)
     monkeypatch.setattr(server, "__version__", "99.0")
-    studio.order(studio.film(), task="people")  # news of it carry the version
+    studio.order(studio.film(), task="people")  # its events carry the version
     page.until("document.querySelector('#banner').innerText.includes('has been updated')")
     page.click("#banner button")
     page.until("document.querySelector('[name=vitascope-version]')?.content === '99.0'")
@@ -545,7 +545,7 @@ def test_a_folder_of_many_films_is_listed_whole(page, studio, films):
 
 
 def test_who_looks_around_in_vr_clicks_and_paints_what_is_seen(page, studio, films):
-    """Somebody at 31 to 54 degrees to the right; 40 degrees lie at 0.92 of a look of 90 degrees."""
+    """Check a person 31 to 54 degrees to the right; 40 degrees are at 0.92 of a view of 90 degrees."""
     (films / "wedding.mp4").unlink()
 
     def somebody(n):
@@ -568,7 +568,7 @@ def test_who_looks_around_in_vr_clicks_and_paints_what_is_seen(page, studio, fil
     page.until_color(0.92, 0.5, BLACK)
     page.press("z")
     page.until_color(0.92, 0.5, WHITE)
-    # The view is turned to the right, and who is there comes to its middle.
+    # Turn the view to the right, until the person is in its middle.
     page.drag("#picture", [(0.7, 0.5), (0.5, 0.5), (0.7 - 40 / 90, 0.5)])
     page.until_color(0.5, 0.5, WHITE)
     page.click("#tab-touch")
@@ -605,7 +605,7 @@ def test_a_portrait_is_chosen_moved_and_recorded(page, portrait_studio, films):
     )
     page.until(f"{shown}.naturalWidth > 0 && Number(document.querySelector('#animate-time').max) > 1")
     page.until("document.querySelector('#animate-note').hidden")
-    # A moment in which the mouth is open; the slider of expression closes it.
+    # At this moment the mouth is open; the expression slider closes it.
     still = page.value(f"{shown}.src")
     page.value(
         "(() => { const time = document.querySelector('#animate-time'); time.value = 1.2; "
@@ -718,7 +718,7 @@ def test_keys_move_through_the_film(page, studio):
 
 
 def test_who_is_kept_between_two_times_is_what_each_moment_says(page, studio):
-    """The page goes through rules once, in the order of time; here each moment asks all of them."""
+    """Check the page's single pass through the rules in time order against all rules at each moment."""
     page.show(studio.opened.address, width=DESK)
     page.value("void import('/page/corrections.js').then((module) => { window.rules = module; })")
     page.until("window.rules !== undefined")
@@ -799,7 +799,7 @@ TENTHS = [tenth / 10 for tenth in range(9)]
 
 
 def any_hints(chance):
-    """Rules of people by number and by word, and clicks and boxes, each for a time."""
+    """Make rules by number and by word, and clicks and boxes, each for some time."""
     people = []
     for _ in range(chance.randrange(5)):
         named = chance.choice([1, 2, [2], [1, 2], "largest", ["largest", 2]])
@@ -812,7 +812,7 @@ def any_hints(chance):
 
 @pytest.fixture
 def choice_of(studio, films, tmp_path):
-    """Gives who is kept by hints as the command understands them."""
+    """Return a function that says whom the command keeps with given hints."""
 
     def choice(hints) -> Choice:
         path = tmp_path / "any.hints.yaml"
@@ -826,7 +826,7 @@ def choice_of(studio, films, tmp_path):
 
 
 def test_the_page_says_of_everybody_what_the_command_does(page, studio, choice_of):
-    """They agree on the same hints, before and after each change that the page makes of them."""
+    """Check that they agree on the same hints, before and after each change by the page."""
     film, chance = studio.film(), random.Random(25)
     assert studio.correct(film, {"marks": POINTED}).status == 200
     told = studio.get(f"/api/films/{film['id']}/people").json
@@ -853,7 +853,7 @@ def test_the_page_says_of_everybody_what_the_command_does(page, studio, choice_o
     to_one = [one["mark"] for one in meant["pointed"] if one["person"] == 1]
     for states, (begin, end) in zip(said, parts, strict=True):
         before = states["before"]["kept"]
-        # What is pointed at somebody else stays: it finds them whatever the numbers are by then.
+        # Marks on other people stay: they find them whatever their numbers become.
         pointed = [mark for mark in states["before"]["hints"]["marks"] if "stroke" not in mark]
         others = [mark for mark in pointed if mark not in to_one]
         assert all(mark in states[name]["hints"]["marks"] for mark in others for name in ("kept", "out"))
@@ -883,10 +883,10 @@ def test_a_click_that_comes_back_says_whom_it_means_though_people_were_looked_at
     studio.job(studio.order(studio.film(), task="people"))
     eventually(lambda: page.value("true") and held)
     (asked,) = held
-    answer = asked.fetch()  # as it was before the click came back, and is slow to arrive
+    answer = asked.fetch()  # from before the click came back, and slow to arrive
     with page.shown.expect_response(lambda said: said.request.method == "PATCH"):
         page.press("z")
-    page.value("fetch('/api/studio').then((later) => later.text())")  # so what was saved is known by now
+    page.value("fetch('/api/studio').then((later) => later.text())")  # so that the save is known by now
     asked.fulfill(response=answer)
     said = "Without person 2 under a click at 0:00"
     page.until(f"document.querySelector('#people-notes').innerText.includes('{said}')")
@@ -947,7 +947,7 @@ def test_a_brush_is_shown_as_it_paints_where_pixels_are_not_square(page, serving
     page.until_color(0.5, 0.5, WHITE)
 
     def shares(selector, channel):
-        """How much of the width and of the height is drawn."""
+        """Return the shares of the width and the height that are drawn."""
         return page.value(
             f"(() => {{ const drawn = document.querySelector('{selector}'), all = document.createElement('canvas'); "
             "const w = all.width = drawn.naturalWidth ?? drawn.width; "

@@ -1,4 +1,4 @@
-"""Portraits in the studio: any moment of a driver, at any strength; and the recording is the command's."""
+"""Tests of portraits in the studio: any moment and strength in the preview, and the command's recording."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def frames(path):
 
 
 def softened(picture, like):
-    """Without what JPEG and H.264 do to single samples."""
+    """Blur away what JPEG and H.264 do to single samples."""
     height, width = like.shape[:2]
     return cv2.blur(picture[:height, :width].astype(np.float32), (5, 5))
 

@@ -1,4 +1,4 @@
-"""Single frames matted as a run mattes them, on the CPU and on a GPU; needs no server."""
+"""Tests of single frames matted as in a run, on the CPU and on a GPU, without a server."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def film(tmp_path):
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
 def test_pictures_in_any_order_are_those_of_the_run(film, model_store, device):
-    """The selfie network looks at each frame alone, so the run's matte of a frame is the preview's."""
+    """Check the selfie network, which sees each frame alone, so that previews equal the run's mattes."""
     settings = {"gpu.device": device, "model.name": "selfie"}
     with Segmenter(settings=settings) as segmenter:
         mattes = [np.array(step.alpha) for step in segmenter.stream(film.path)]
@@ -92,7 +92,7 @@ def test_a_film_that_is_turned_and_one_of_two_eyes_are_shown_upright_and_one_by_
 
 
 def test_who_looks_around_sees_what_lies_there(tmp_path, model_store):
-    """A picture's columns say their longitude: the middle of a look is the longitude looked at."""
+    """Check a picture whose columns show their longitude: the middle of a view is its direction."""
 
     def longitudes(_):
         eye = np.repeat(np.linspace(0, 255, 180, dtype=np.uint8)[None, :, None], 180, 0).repeat(3, 2)
@@ -114,7 +114,7 @@ def test_who_looks_around_sees_what_lies_there(tmp_path, model_store):
 
 @pytest.mark.parametrize("lens", [Equirectangular(180, 180), Fisheye(190), Equirectangular(360, 180)])
 def test_what_is_pointed_at_lies_where_the_look_shows_it(lens):
-    """The place of a point is what the look's own map reads there."""
+    """Check that the place of a point is what the view's own map reads there."""
     reason = Reason("declared", "sure")
     vr = VrDescription(
         StereoLayout.MONO, Projection.HALF_EQUIRECTANGULAR, 180, (lens,), reason, reason, reason

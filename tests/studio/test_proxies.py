@@ -1,4 +1,4 @@
-"""Copies for browsers: when they are needed, what they hold, how many are kept."""
+"""Tests of copies for browsers: when they are needed, what they contain, how many are kept."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def proxies(tmp_path):
 
 
 def made_of(proxies, video, *, seconds=60):
-    """The finished copy of a video."""
+    """Wait for the copy of a video, and return it."""
     until = time.monotonic() + seconds
     while (copying := proxies.make(video)).state in ("waiting", "making"):
         assert time.monotonic() < until
@@ -51,7 +51,7 @@ def facts(path):
         ("a.mp4", "libx264", "yuv420p", None),
         ("a.mkv", "libx264", "yuv420p", None),
         ("a.webm", "libvpx-vp9", "yuv420p", None),
-        ("a.mp4", "libx265", "yuv420p10le", None),  # some do
+        ("a.mp4", "libx265", "yuv420p10le", None),  # some browsers can
         ("a.mp4", "libx264", "yuv420p10le", "in 8 bits and 4:2:0, and this is yuv420p10le"),
         ("a.mkv", "libx264", "yuv444p", "yuv444p"),
         ("a.mov", "prores_ks", "yuv422p10le", "cannot decode prores"),
@@ -134,7 +134,7 @@ def test_a_copy_shows_what_the_video_shows(tmp_path, proxies, name, codec, pixel
     ],
 )
 def test_the_sound_of_a_copy_is_heard_in_browsers(tmp_path, proxies, name, encoder, heard_as):
-    """What they play is copied, packet by packet; the rest is encoded, as long and as loud, and at the same time."""
+    """Check that playable sound is copied packet by packet, and the rest re-encoded with its level and times."""
     codec, pixel_format = ("prores_ks", "yuv422p10le") if name.endswith("mov") else ("ffv1", "yuv420p")
     video = write_clip(tmp_path / name, codec=codec, pixel_format=pixel_format, audio=encoder, frame_count=24)
     copy = made_of(proxies, video)
@@ -156,7 +156,7 @@ class Sound(NamedTuple):
 
 
 def sound_of(path):
-    """The one sound track of a file, mixed to one channel at 48 kHz."""
+    """Read the only sound track of a file, mixed to one channel at 48 kHz."""
     with av.open(str(path)) as container:
         (stream,) = container.streams.audio
         packets = [bytes(packet) for packet in container.demux(stream) if packet.size]
@@ -234,9 +234,9 @@ def test_what_was_unused_for_longest_goes(tmp_path):
     bounded = Proxies(tmp_path / "copies", most_bytes=sum(sizes) - min(sizes) // 2)
     for video in videos[:2]:
         os.utime(made_of(bounded, video), (1, 1))
-    assert bounded.find(videos[0]) is not None  # which makes it younger
+    assert bounded.find(videos[0]) is not None  # this makes it newer
     made_of(bounded, videos[2])
-    bounded.close()  # once room was made
+    bounded.close()  # after room was made
     assert [bounded.find(video) is not None for video in videos] == [True, False, True]
 
 

@@ -1,4 +1,4 @@
-"""The studio for programs: a token of a file, the interface described, and no page."""
+"""Tests of the studio for programs: a token from a file, a described interface, and no page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOKEN = "a-secret-of-a-program"
 
 @pytest.fixture
 def program(serving, films):
-    """Asks as a program does: with a bearer token, and without what browsers send."""
+    """Return a client that sends a bearer token, and nothing that only browsers send."""
     client = serving(films, token=TOKEN, with_page=False)
     ask = client.ask
 

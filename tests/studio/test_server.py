@@ -1,4 +1,4 @@
-"""The page's requests to the studio: pictures, people, corrections, jobs, results, news."""
+"""Tests of the page's requests to the studio: pictures, people, corrections, jobs, results, events."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def matte(client, film, seconds, **query):
 
 
 def seen(mask, who, n):
-    """True, or False, where all of a person is in a matte, or nothing."""
+    """Check that a matte has all of a person or nothing, and return which."""
     middle = 20 + n if who == 1 else 76 - n
     body = mask[24:56, middle - 5 : middle + 5]
     assert body.min() > 200 or body.max() < 40, (who, n, body.min(), body.max())
@@ -50,13 +50,13 @@ def seen(mask, who, n):
 
 
 def film_named(client, name):
-    """The id of a video, which need not be readable."""
+    """Return the id of a video, which may be unreadable."""
     (found,) = [film["id"] for film in client.get("/api/films").json["films"] if film["name"] == name]
     return found
 
 
 def looked(client):
-    """The video, once somebody looked who is in it."""
+    """Return the video after its people were found."""
     film = client.film()
     client.job(client.order(film, task="people"))
     return film
@@ -148,7 +148,7 @@ def test_behind_people_may_be_a_picture_of_the_folder(studio, films):
 def test_a_picture_has_the_shape_of_its_pixels_unless_no_pixels_are_so(
     studio, films, pixels, turn, aspect, size
 ):
-    """Cards and thumbnails show pictures as they come."""
+    """Cards and thumbnails show pictures unscaled."""
     film = write_clip(films / "wide.mp4", paint=in_quarters, codec_options={"x264-params": f"sar={pixels}"})
     set_rotation(film, turn)
     listed = studio.film("wide.mp4")
@@ -163,7 +163,7 @@ def test_a_picture_has_the_shape_of_its_pixels_unless_no_pixels_are_so(
 
 
 def in_quarters(_: int) -> np.ndarray:
-    """A frame of 96x64 in four levels of grey."""
+    """Make a frame of 96x64 in four levels of grey."""
     levels = np.array([[0, 80], [160, 240]], np.uint8).repeat(32, 0).repeat(48, 1)
     return np.repeat(levels[..., None], 3, axis=2)
 
@@ -178,7 +178,7 @@ def test_a_film_that_cannot_be_read_is_told_and_the_others_work(studio, films):
 
 
 def test_a_video_that_is_being_sent_goes_on_after_a_restart(studio, serving, films, caplog):
-    """A browser that plays takes no more of a video than it will show soon: the server ends in the middle of it."""
+    """Check a browser that reads only what it will show soon: the server ends in the middle of the video."""
     sent = np.random.default_rng(0).bytes(1 << 20) * 24
     (films / "long.mp4").write_bytes(sent)
     media = f"/api/films/{film_named(studio, 'long.mp4')}/media"
@@ -188,7 +188,7 @@ def test_a_video_that_is_being_sent_goes_on_after_a_restart(studio, serving, fil
         assert (answer.status, answer.headers["Content-Length"]) == (206, str(len(sent)))
         assert answer.read(1 << 16) == sent[: 1 << 16]
         studio.end()
-        gc.collect()  # a connection that was left open is told now
+        gc.collect()  # an open connection would be reported now
         assert caplog.text == ""
         with pytest.raises((ConnectionError, IncompleteRead)):
             answer.read()
@@ -210,7 +210,7 @@ def test_a_second_ctrl_c_leaves_nothing_out(tmp_path, caplog, monkeypatch):
         time.sleep(0.01)
     for _ in range(3):
         opened.server.handle_exit(signal.SIGINT, None)
-    assert not opened.server.force_exit  # with it uvicorn cancels what ends the jobs, and prints a traceback
+    assert not opened.server.force_exit  # else uvicorn cancels the end of the jobs, and prints a traceback
     serving.join(30)
     assert not serving.is_alive()
     assert len(ended) == 1
@@ -334,7 +334,7 @@ def test_a_second_cut_keeps_the_first_and_makes_what_a_correction_touches(studio
     assert "nothing was made again: everything was there from an earlier run" in second["said"]
     assert [job["made"][0]["name"] for job in (first, second)] == ["wedding_mask.mp4", "wedding_mask_2.mp4"]
     assert (films / "wedding_mask.mp4").is_file()
-    # What was made is no video to cut.
+    # Results are not listed as videos to cut.
     assert [one["name"] for one in studio.get("/api/films").json["films"]] == ["wedding.mp4"]
 
 
@@ -497,7 +497,7 @@ def test_a_job_that_the_end_of_the_studio_breaks_off_is_done_the_next_time(servi
 
 
 def test_answers_do_not_wait_for_acknowledgements(studio, monkeypatch):
-    """asyncio turns Nagle's algorithm off for what it knows to be TCP."""
+    """asyncio only turns Nagle's algorithm off for sockets that it knows to be TCP."""
     connections = []
     original = asyncio.selector_events._SelectorSocketTransport.__init__
 

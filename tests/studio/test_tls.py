@@ -1,4 +1,4 @@
-"""The studio over HTTPS, as a headset on the network needs it: what is encrypted, and who is refused."""
+"""Tests of the studio over HTTPS, as a headset on the network needs it: what is encrypted, and who is refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vitascope.studio.guard import TlsFiles, reached_at
 
 
 def made(folder, password=None, names=(), days=1):
-    """A certificate for 127.0.0.1 and some names that vouches for itself, and its key."""
+    """Create a self-signed certificate for 127.0.0.1 and some names, and its key."""
     x509 = pytest.importorskip("cryptography.x509", reason="needs cryptography to make a certificate")
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -105,7 +105,7 @@ def test_a_browser_gives_the_page_what_it_gives_to_secure_ones_alone(page, secur
     page.show(secure.opened.address, width=390, is_phone=True, ignore_https_errors=True)
     page.until("document.querySelector('#shown').naturalWidth > 0")
     assert page.value("isSecureContext")
-    assert page.value("document.querySelector('#link').hidden")  # news come, over TLS
+    assert page.value("document.querySelector('#link').hidden")  # events arrive over TLS
     page.show(f"https://{secure.host}/headset?of=/api/films/{film_of(page)}", width=390)
     page.until("document.querySelector('#why').innerText.includes('No headset found')")
 
@@ -115,7 +115,7 @@ def film_of(page):
 
 
 def test_a_headset_page_that_came_over_http_says_what_to_do(page, studio):
-    """Here every page is a secure one: what one from another machine is told stands for it."""
+    """Simulate an insecure page, as in this test every page is a secure one."""
     page.run_before("Object.defineProperty(window, 'isSecureContext', { value: false })")
     page.show(studio.opened.address, width=390)
     page.until("document.querySelector('#shown').naturalWidth > 0")

@@ -1,6 +1,6 @@
-"""The whole way of a user, in a real browser, on three videos: somebody who juggles, two people in two shots, VR180.
+"""Tests of a user's whole way in a real browser, on a juggler, two people in two shots, and VR180.
 
-Open, look, choose people, touch up, edges, cut, correct while it runs, cut what that touches, play, go, and come back.
+Open, look, choose people, touch up, edges, cut, correct during the cut, cut again, play, leave, and return.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 WIDTH, FRAMES, FRAME_RATE = 1280, 84, Fraction(6)
 KEY, BLACK, WHITE = (120, 255, 155), (0, 0, 0), (255, 255, 255)
 SETTINGS = ("gpu.device=cpu", "processing.chunk_size=6", "processing.overlap_frames=4")
-"""Stretches of a second, of 14 s: a stroke reaches ten seconds at most, and leaves the others as they are."""
+"""Stretches of one second, out of 14: a stroke reaches ten seconds at most, and leaves the others unchanged."""
 BRIGHT = (250, 230, 90)
 
 
@@ -39,13 +39,13 @@ class Video(NamedTuple):
     paint: Callable[[int], npt.NDArray[np.uint8]]
     people: int
     somebody: tuple[float, float]
-    """Where person 1 stands in the first picture, as shares of the eye's."""
+    """Place of person 1 in the first frame, in shares of the eye."""
     cuts: int = 0
     is_vr: bool = False
 
 
 def juggler(n: int) -> npt.NDArray[np.uint8]:
-    """Somebody who sways, and balls that fly above: no person, though as bright."""
+    """Paint a swaying person, and balls above: as bright, but no person."""
     picture = np.full((90, 160, 3), (30, 50, 40), np.uint8)
     left = 66 + round(6 * np.sin(n / 9))
     picture[34:90, left : left + 28] = BRIGHT
@@ -62,13 +62,13 @@ WALL = np.kron(np.random.default_rng(3).integers(10, 100, (8, 12, 3)), np.ones((
 
 
 def two_shots(n: int) -> npt.NDArray[np.uint8]:
-    """Two people who walk to and fro, and after seven seconds before another wall."""
+    """Paint two people who walk to and fro, after seven seconds by another wall."""
     picture = two_people(abs(n % 24 - 12))
     return picture if n < FRAMES // 2 else np.where(picture.max(axis=-1, keepdims=True) > 60, picture, WALL)
 
 
 def stage(n: int) -> npt.NDArray[np.uint8]:
-    """Two people in VR180, 30 degrees to either side; the right eye sees them somewhat further left."""
+    """Paint two people in VR180, 30 degrees to either side, a little further left in the right eye."""
     eyes, sway = [], abs(n % 24 - 12) // 2
     for eye in range(2):
         picture = np.full((128, 128, 3), (30, 50, 40), np.uint8)
@@ -92,12 +92,12 @@ def page(browser):
 
 
 def alpha_at(path, seconds, place):
-    """What a cut holds of somebody at a time, 0 to 1: of a matte, or of packed alpha's left eye."""
+    """Return a cut's alpha at a time and place, 0 to 1: of a matte, or of packed alpha's left eye."""
     with open_video(path) as reader:
         frame = next(one for one in reader if one.pts_seconds >= seconds - 0.001)
     if path.stem.endswith("_alpha"):
         tile = unpack_discs(frame)[0]
-        # The place is of 180 degrees, the tile of 190.
+        # The place is in 180 degrees, the tile has 190.
         x, y = ((share - 0.5) * 180 / 190 + 0.5 for share in place)
         return float(tile[round(y * tile.shape[0]), round(x * tile.shape[1])])
     return float(frame.planes[0][round(place[1] * frame.height), round(place[0] * frame.width)] > 128)
@@ -119,7 +119,7 @@ def test_the_whole_way(page, serving, films, video, monkeypatch, request):
     studio = serving(films, settings=SETTINGS)
     x, y = video.somebody
 
-    # 1. It is chosen in the list; a timeline with thumbnails and cuts, and a first matted picture.
+    # 1. Choose it in the list; see a timeline with thumbnails and cuts, and the first matted frame.
     page.show(studio.opened.address.partition("&")[0], width=WIDTH)
     page.until("document.querySelectorAll('.card img').length === 2")
     page.value(
@@ -160,7 +160,7 @@ def test_the_whole_way(page, serving, films, video, monkeypatch, request):
         page.click("#look")
         page.until_color(x, y, WHITE)
 
-    # 3. Who is in it; a click leaves somebody out, a stroke takes away; both are undone.
+    # 3. Find people; leave one out with a click, remove with a stroke, and undo both.
     page.click("#people-empty .primary")
     page.until(f"document.querySelectorAll('.person').length >= {video.people}", seconds=90)
     page.drag("#picture", [(x, y)])
@@ -176,14 +176,14 @@ def test_the_whole_way(page, serving, films, video, monkeypatch, request):
     page.press("z")
     page.until_color(x, y, WHITE)
 
-    # 4. A slider.
+    # 4. Move a slider.
     page.click("#tab-edges")
     page.value("document.querySelector('#edge-sliders input').focus()")
     page.press("ArrowRight")
     page.until("document.querySelector('#edge-sliders output').innerText === '+0.5 px'")
     page.until("document.querySelector('#saved').innerText.startsWith('Saved')")
 
-    # 5. A cut; a stroke while it runs counts from the next one, which makes anew what that touches.
+    # 5. Cut; a stroke during the cut counts for the next one, which remakes what it affects.
     go_on = threading.Event()
     has_started = Queue._has_started
 
@@ -223,7 +223,7 @@ def test_the_whole_way(page, serving, films, video, monkeypatch, request):
         page.value("document.querySelector('.job a[download]').getAttribute('download')") == results[1].name
     )
     if video.is_vr:
-        # It alone draws in three dimensions, which takes a CPU longer than all the rest.
+        # A separate browser draws in three dimensions, which takes a CPU longer than all the rest.
         with StudioPage(request.getfixturevalue("browser_3d")) as headset:
             headset.show(studio.opened.address.partition("&")[0], width=WIDTH)
             headset.show(page.value("document.querySelector('.job a[href^=\"/headset\"]').href"), width=WIDTH)
@@ -233,7 +233,7 @@ def test_the_whole_way(page, serving, films, video, monkeypatch, request):
 
     assert [line for line in faults(page) if "media" not in line] == []
 
-    # 6. The studio ends, and is opened again tomorrow.
+    # 6. End the studio, and open it again.
     studio.end()
     again = serving(films, settings=SETTINGS)
     film = again.film(video.name)

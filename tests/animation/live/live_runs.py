@@ -1,4 +1,4 @@
-"""A live session that runs in a thread, with a camera that is told what to give and stages whose speed is known."""
+"""A live session in a thread, with a scripted camera and stages of known speed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def a_face() -> TrackedFace:
 
 
 class ScriptedCamera:
-    """Gives levels as pictures; the newest wins."""
+    """Returns levels as pictures; the newest wins."""
 
     def __init__(self) -> None:
         self.captured_count = 0
@@ -56,7 +56,7 @@ class ScriptedCamera:
 
 
 class Parts:
-    """Tracker, estimator and animator in one: the picture's level goes through as a blendshape."""
+    """Tracker, estimator and animator in one: the picture's level passes through as a blendshape."""
 
     name = "scripted"
     needs_driver_picture = False
@@ -118,7 +118,7 @@ class KeepingSink:
 
 
 class Live:
-    """A session that runs in a thread."""
+    """Runs a session in a thread."""
 
     def __init__(
         self, *, options: LiveOptions | None = None, sinks: list[Any] | None = None, **more: Any
@@ -165,7 +165,7 @@ class Live:
             outlet.close()
 
     def show(self, level: int) -> None:
-        """Give a picture and wait until its sink has it."""
+        """Show a picture to the camera, and wait until its sink has it."""
         self.camera.give(level)
         self.until(lambda: bool(self.sink.levels) and self.sink.levels[-1] == level)
 

@@ -1,4 +1,4 @@
-"""No more pictures of a driver than so many a second."""
+"""Check that a driver's pictures are limited to a rate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vitascope.media.reading.camera import CameraPicture
 
 
 class Timed:
-    """Pictures that came at known moments."""
+    """A source of pictures with known times."""
 
     def __init__(self, moments: Sequence[float], *, first_again: int = 0) -> None:
         self._moments, self._first_again = moments, first_again
@@ -64,9 +64,7 @@ def test_the_first_picture_of_a_camera_that_is_back_is_never_left_out() -> None:
 def test_what_nobody_took_counts_no_more_than_would_have_come_through() -> None:
     source = Timed(list(np.arange(200) / 100))
     capped = Capped(source, frame_rate=8)
-    for index in range(
-        0, 200, 7
-    ):  # the loop takes every seventh picture of a camera that gives a hundred a second
+    for index in range(0, 200, 7):  # the loop takes every seventh of a hundred a second
         source.captured_count = index
         capped.take()
     assert capped.captured_count <= 17
@@ -76,4 +74,4 @@ def test_what_nobody_took_counts_no_more_than_would_have_come_through() -> None:
     late.take()
     source.captured_count = 170
     late.take()
-    assert late.captured_count == 5  # two let through, three that were lost
+    assert late.captured_count == 5  # two passed on, three lost

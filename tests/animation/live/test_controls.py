@@ -1,4 +1,4 @@
-"""Keys: what each changes, says and asks for."""
+"""Tests of keys: what each changes, prints and requests."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_every_key_is_described() -> None:
 
 
 def test_ctrl_c_may_ask_while_a_key_is_at_work() -> None:
-    """Its handler runs between any two steps of a thread, which may hold the lock."""
+    """Check a request while the lock is held: the handler may interrupt a thread anywhere."""
     controls = Controls(LiveState())
     asks = threading.Thread(target=controls.request, args=("quit",), daemon=True)
     with controls._lock:

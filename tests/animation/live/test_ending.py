@@ -1,4 +1,4 @@
-"""How a live run ends, whatever hangs in it, and what is done while it is paused or a sink is gone."""
+"""Tests of how a live run ends if something hangs, and of what happens while it is paused or a sink is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A driver without end, and what is measured with it."""
+"""Tests of a driver without end, and of what is measured with it."""
 
 from __future__ import annotations
 

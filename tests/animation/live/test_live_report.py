@@ -1,4 +1,4 @@
-"""The verdicts of a live report, and their words."""
+"""Tests of the verdicts of a live report, and their wording."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_the_limit_of_the_settings() -> None:
         ({"memory_used_bytes_max": int(9.5 * 2**30)}, "warning: the GPU's memory is 95% full"),
         ({"temperature_celsius_max": 81.0}, "warning: the GPU is at 81 °C; keep it below 80"),
         ({"temperature_celsius_max": 80.0}, None),
-        ({"gpu_percent": 20.0}, None),  # it keeps up all the same
+        ({"gpu_percent": 20.0}, None),  # it is fast enough nevertheless
     ],
 )
 def test_the_gpu(figures: dict, says: str | None) -> None:

@@ -1,4 +1,4 @@
-"""The live loop with a camera that is told what to give, and stages whose speed is known."""
+"""Tests of the live loop with a scripted camera and stages of known speed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_slow_animator_costs_pictures_and_not_time() -> None:
         live.until(lambda: 29 in live.parts.tracked)
         live.parts.may_animate.set()
         live.until(lambda: live.sink.levels[-1] == 29)
-    assert len(live.sink.levels) <= 5  # what was under way, what waited, and the newest
+    assert len(live.sink.levels) <= 5  # in progress, waiting, and the newest
     assert live.result is not None and live.result.dropped >= 20
 
 
@@ -121,7 +121,7 @@ def test_pausing_holds_the_picture() -> None:
         live.show(3)
     assert live.sink.levels == [1, 3]
     assert live.result is not None
-    assert (live.result.captured, live.result.shown) == (2, 2)  # a pause is no slowness
+    assert (live.result.captured, live.result.shown) == (2, 2)  # a pause does not count as slow
 
 
 def test_a_driver_who_barely_moves_is_not_animated() -> None:
@@ -153,11 +153,11 @@ def test_a_movement_whose_picture_fell_out_is_shown_with_the_next() -> None:
 
         live.show(100)
         live.parts.may_animate.clear()
-        live.camera.give(140)  # is being animated
+        live.camera.give(140)  # being animated
         live.until(lambda: live.session._at_work == {"animate"})
         live.camera.give(180)  # waits
         tracked(3)
-        live.camera.give(180)  # takes its place, and has barely moved
+        live.camera.give(180)  # replaces it, and has hardly moved
         tracked(4)
         live.parts.may_animate.set()
         live.until(lambda: live.sink.levels[-1] == 180)
@@ -167,7 +167,7 @@ def test_a_movement_whose_picture_fell_out_is_shown_with_the_next() -> None:
 def test_slow_drift_is_animated() -> None:
     with Live(options=LiveOptions(skip_similarity=0.92)) as live:
         live.show(100)
-        for level in range(101, 104):  # one level is 0.4 % of the scale: each differs by enough
+        for level in range(101, 104):  # one level is 0.4 % of the scale: enough of a difference each time
             live.show(level)
     assert len(live.parts.animated) == 4
 

@@ -1,4 +1,4 @@
-"""Films and recordings at their own pace, on a clock that is told the time; and the green screen."""
+"""Tests of videos and recordings at their own pace, with a simulated clock; and of the green screen."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vitascope.models.network import FloatArray, MatteEstimate, NetworkInput
 
 
 class Clock:
-    """Time that passes when somebody sleeps, and when it is told to."""
+    """Time that only passes when somebody sleeps, or on demand."""
 
     def __init__(self) -> None:
         self.now = 50.0
@@ -137,7 +137,7 @@ def test_a_film_is_read_as_far_ahead_as_asked(film: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(VideoReader, "__next__", counted)
     with FilmSource(film, prefetch_frames=3):
-        for _ in range(4):  # three that wait, and one in hand
+        for _ in range(4):  # three waiting, and one in progress
             assert read.acquire(timeout=5)
         assert not read.acquire(timeout=0.05)
     with FilmSource(film, prefetch_frames=0):

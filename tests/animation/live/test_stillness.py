@@ -1,4 +1,4 @@
-"""When a driver counts as still."""
+"""Tests of when a driver counts as still."""
 
 from __future__ import annotations
 

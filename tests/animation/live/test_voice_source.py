@@ -1,4 +1,4 @@
-"""A voice in real time: how far the mouth is behind it, what falls out, and a microphone that goes."""
+"""Tests of a voice in real time: the mouth's delay, dropped pictures, and a lost microphone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FRAME_RATE = 30
 
 
 class Scripted:
-    """A microphone on a clock of its own, which ``take`` moves on by a block at a time."""
+    """A microphone with its own clock, which ``take`` advances by one block."""
 
     def __init__(self, samples, *, gone=(), stall=1):
         self.now = 100.0
@@ -89,7 +89,7 @@ def test_a_mouth_is_less_than_150_ms_behind():
 
 
 def test_what_comes_in_bursts_falls_out_and_does_not_add_up():
-    pictures = shown(Scripted(talk(seconds=4), stall=20))  # nothing for 0.4 seconds, then all at once
+    pictures = shown(Scripted(talk(seconds=4), stall=20))  # nothing for 0.4 seconds, then everything at once
     numbers = [picture.index for _, picture, _ in pictures]
     assert len(numbers) < 20 and numbers == sorted(numbers)
     delays = [now - picture.captured_seconds for now, picture, _ in pictures]

@@ -1,4 +1,4 @@
-"""PyTorch is the extra that these tests are about."""
+"""Skip these tests without PyTorch."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tracked faces of plain shapes."""
+"""Tracked faces of simple shapes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vitascope.animation.face import LANDMARK_COUNT, TrackedFace
 def make_face(
     *, centre: tuple[float, float] = (300, 250), size: float = 100, roll_degrees: float = 0
 ) -> TrackedFace:
-    """An upright face about a centre: an oval, brows, eyes and a mouth; turned clockwise."""
+    """Make an upright face around a centre: an oval, brows, eyes and a mouth; rotated clockwise."""
     points = np.zeros((LANDMARK_COUNT, 2))
     for number, point in enumerate(FACE_OVAL):
         angle = 2 * math.pi * number / len(FACE_OVAL)

@@ -1,4 +1,4 @@
-"""Networks that answer simply, in the place of LivePortrait's."""
+"""Simple networks in place of LivePortrait's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vitascope.models.liveportrait.motion import RawMotion
 
 
 class SimpleNetworks:
-    """Motion is the crop's mean colour; painting gives a flat square as bright as the first keypoint moved."""
+    """Motion is the crop's mean colour; the painted square is as bright as the first keypoint moved."""
 
     device = torch.device("cpu")
 

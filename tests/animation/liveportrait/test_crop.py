@@ -1,4 +1,4 @@
-"""The networks' squares: where they lie, how they turn with the face, and that pasting undoes cropping."""
+"""Tests of the networks' squares: place, rotation with the face, and pasting as the inverse of cropping."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vitascope.animation.liveportrait.crop import (
 
 
 def mapped(matrix: np.ndarray, point: np.ndarray) -> np.ndarray:
-    """Where a point of the picture (edge at 0) lies in the crop."""
+    """Map a point of the picture (edge at 0) into the crop."""
     return matrix[:, :2] @ (point - 0.5) + matrix[:, 2] + 0.5
 
 
@@ -34,7 +34,7 @@ def test_a_portraits_crop_stands_upright_whatever_its_roll(roll: float) -> None:
 def test_size_and_place_follow_jaw_and_brows() -> None:
     face = make_face(size=100)
     matrix = portrait_crop(face, 512)
-    # Jaw and brows span 100 pixels across and from -0.35 (the brows) to 0.7 (the chin) down.
+    # Jaw and brows span 100 pixels across, and from -0.35 (the brows) to 0.7 (the chin) down.
     factor = 512 / (105 * 2.3)
     assert np.hypot(*matrix[0, :2]) == pytest.approx(factor, rel=0.02)
     centre = np.array([300, 250 + (0.7 - 0.35) / 2 * 100 - 0.125 * 105 * 2.3])

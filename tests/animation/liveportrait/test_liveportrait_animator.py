@@ -1,4 +1,4 @@
-"""The animator around the networks, with networks that answer simply: pasting, neutrals, losing the driver."""
+"""Tests of the animator with simple networks: pasting, neutral faces, and losing the driver."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_batch_makes_what_single_pictures_make(portrait: np.ndarray, batch_siz
         FaceMotion(face=face, driver_rgb=driver(51 + 20 * step), neutral_face=face, neutral_rgb=driver(51))
         for step in range(6)
     ]
-    # Seen, lost between seen ones, with another neutral, and lost at the end.
+    # Seen, lost in between, with another neutral, and lost at the end.
     motions = [
         FaceMotion(presence=0.25), *lit[:3], FaceMotion(presence=0.5), FaceMotion(presence=0.25), *lit[3:5],
         replace(lit[5], neutral_face=anew, neutral_rgb=driver(101)), FaceMotion(presence=0.5),
@@ -129,7 +129,7 @@ def test_a_batch_makes_what_single_pictures_make(portrait: np.ndarray, batch_siz
     networks = SimpleNetworks()
     made = opened(networks, portrait, batch_size=batch_size).animate_batch(motions)
     np.testing.assert_array_equal(np.stack(made), np.stack(wanted))
-    # Compiled networks are of one size: the last call is filled up.
+    # Compiled networks have one size, so the last call is padded.
     assert networks.painted == [batch_size] * -(-len(motions) // batch_size)
 
 

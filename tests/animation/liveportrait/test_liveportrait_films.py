@@ -1,4 +1,4 @@
-"""LivePortrait with films: batches give the pictures that single frames give, in order; live there are none."""
+"""Check that batches give the same pictures as single frames, in order, and that live runs have no batches."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FRAMES = 11
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A face that stands still while its picture grows lighter; it is away at first, and in between."""
+    """Write a still face that gets lighter; it is absent at first, and in between."""
     with av.open(str(PORTRAIT)) as container:
         still = next(container.decode(video=0)).to_ndarray(format="rgb24")[:256, 96:352] // 2
 
@@ -38,7 +38,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def networks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNetworks:
-    """A stand-in for the weights."""
+    """Replace the networks, so that no weights are needed."""
     made = SimpleNetworks()
     monkeypatch.setattr(LivePortraitNetworks, "open", lambda *_, **__: made)
     for module in (offline, live_run):
@@ -62,11 +62,11 @@ def test_batches_change_no_picture(
     single = animate(driver, tmp_path / "single", model_store)
     assert networks.painted == [1] * FRAMES
     wanted = pictures(tmp_path / "single")
-    assert len({picture[150, 220, 0] for picture in wanted}) > 6  # each picture is another one
+    assert len({picture[150, 220, 0] for picture in wanted}) > 6  # the pictures differ
     networks.painted.clear()
     batched = animate(driver, tmp_path / "batched", model_store, "animation.batch_size=4")
-    assert networks.painted == [4, 4, 4]  # the last of them with three pictures
-    # But for the last bit of a sum, which depends on how many threads share a batch.
+    assert networks.painted == [4, 4, 4]  # the last one with three pictures
+    # Except for the last bit of a sum, which depends on how many threads share a batch.
     apart = np.abs(np.subtract(pictures(tmp_path / "batched"), wanted, dtype=np.int16))
     assert apart.max() <= 1
     assert (apart > 0).mean() < 1e-5

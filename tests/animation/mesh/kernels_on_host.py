@@ -1,6 +1,6 @@
-"""``mesh.cu`` compiled by the C++ compiler for the CPU, behind as much of CuPy as ``GpuDrawing`` uses.
+"""Compile ``mesh.cu`` with the C++ compiler for the CPU, and fake the part of CuPy that ``GpuDrawing`` uses.
 
-Threads run one after the other: arithmetic and indexing are the GPU's, races are not shown.
+Threads run one after the other: arithmetic and indexing are the GPU's, but races do not show.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ extern "C" void run_paint(const int* shape, Scene* scene, Frame* frame, float2* 
 
 
 class _Array(np.ndarray):
-    """A NumPy array with the names that CuPy has beside."""
+    """A NumPy array with the additional attributes of CuPy's."""
 
     @property
     def data(self) -> Any:
@@ -74,7 +74,7 @@ def _copy(to: int, origin: int, nbytes: int, kind: str, stream: int) -> None:
 
 
 def compile_for_host(folder: Path, *, points: int) -> Path:
-    """Compile ``mesh.cu`` for rigs with so many points."""
+    """Compile ``mesh.cu`` for rigs with ``points`` points."""
     source, library = folder / "mesh_on_host.cpp", folder / "mesh_on_host.so"
     source.write_text(_SHIM, encoding="utf-8")
     defines = [f'-DMESH="{gpu_drawing._SOURCE}"', f"-DPOINTS={points}"]

@@ -1,4 +1,4 @@
-"""What a head uncovers that moves away from its picture's border."""
+"""Tests of what a head uncovers when it moves away from its picture's border."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vitascope.animation.mesh.head import find_person
 from vitascope.animation.mesh.rig import build_rig
 
 TOP, LEFT, BOTTOM, RIGHT = 62, 160, 240, 300
-"""A crop of the astronaut that cuts off her hair at the top, and nothing at the left."""
+"""A crop of the astronaut that cuts off her hair at the top, and nothing on the left."""
 DOWN = FaceMotion(translation=np.array([0.0, 3.0], np.float32))
 
 
@@ -69,7 +69,7 @@ def test_a_picture_stays_where_nobody_is_near_its_border(mesh, crop, face):
 def test_nothing_is_seen_twice(mesh, crop, face, turns):
     plain = np.full_like(crop, 120)
     matte = np.ones(crop.shape[:2], np.float32)
-    side = np.rot90(plain, turns)  # a view, whose upper side is each in turn
+    side = np.rot90(plain, turns)  # a view with each side at the top in turn
     side[12:30, 20:-20] = 0
     wide = made_wide(mesh, plain, face, matte)
     beyond = np.ones(wide.rgb.shape[:2], bool)
@@ -92,7 +92,7 @@ def test_at_rest_the_portrait_is_as_it_was(animator, crop):
     assert animator._portrait.rgb.shape != crop.shape
     still = animator.animate(FaceMotion())
     assert still.shape == crop.shape and still.flags.c_contiguous
-    # But for eyes and mouth, which are drawn anew.
+    # Except for eyes and mouth, which are redrawn.
     assert (still[:15] == crop[:15]).all() and (np.abs(still.astype(int) - crop) > 24).mean() < 0.01
 
 

@@ -1,4 +1,4 @@
-"""Skin that folds: where, how strongly, and of what colour."""
+"""Tests of skin that folds: where, how strongly, and in what colour."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from vitascope.animation.mesh.rig import build_rig
 
 SKIN = np.array([206, 160, 138], np.uint8)
 UPPER, LOWER = (140, 92, 84), (196, 128, 118)
-"""Lips of a portrait that smiles: a smile turns the upper one away from the light."""
+"""Lips of a portrait that smiles: the smile turns the upper one away from the light."""
 SIZE = (480, 640)
 SMILE, FROWN, SURPRISE = (
     {"mouthSmileLeft": 0.9, "mouthSmileRight": 0.9},
@@ -44,7 +44,7 @@ def skin():
 
 @pytest.fixture
 def shaded(mesh, skin):
-    """A portrait with its skin folded, before any point moves; and the strengths."""
+    """Return a function that folds a portrait's skin, before any point moves; it also returns the strengths."""
 
     def shade(weights, *, rgb=None, closure=(0.0, 0.0), face=None):
         rgb = skin if rgb is None else rgb
@@ -70,14 +70,14 @@ def test_each_expression_has_its_own_folds(shaded, skin):
     left, strengths, rig = shaded({"mouthSmileLeft": 0.9})
     assert strengths[1] > 0.5 and strengths[0] == 0
     changed = np.flatnonzero((left != skin).any(axis=(0, 2)))
-    assert changed.min() > rig.face.landmarks[1, 0] - 20  # the person's left is at the picture's right
+    assert changed.min() > rig.face.landmarks[1, 0] - 20  # the person's left is on the picture's right
 
 
 def test_at_rest_and_in_a_shout_nothing_folds(shaded, skin):
     for weights, most in (({}, 0), ({"jawOpen": 0.8}, 0), ({"mouthPucker": 0.8}, 1)):
         picture, strengths, _ = shaded(weights)
         assert not strengths[:4].any()
-        # What fills the ends of a mouth that is drawn together is rounded.
+        # The fill at the ends of a puckered mouth is rounded.
         assert np.abs(picture.astype(int) - skin).max() <= most
 
 
@@ -101,7 +101,7 @@ def test_lips_that_are_drawn_together_leave_no_dark_ends_and_grow_redder(mesh, s
 
 
 def test_the_broad_shade_beside_a_mouth_that_does_not_smile_leaves_with_a_pucker(mesh, shaded, skin):
-    """Its darkest part, beyond the corner, was read as the mouth's end."""
+    """Regression: the darkest part, beyond the corner, was taken for the mouth's end."""
     face, seen = made_face(mesh), skin.copy()
     corners = [np.rint(face.landmarks[corner, :2]).astype(int) for corner in MOUTH_CORNERS]
     for x, y in corners:
@@ -131,7 +131,7 @@ def test_a_beard_beside_the_mouth_keeps_its_hair_as_lips_are_drawn_together(mesh
         beside = np.s_[y - 3 : y + 4, x + side * outward - 3 : x + side * outward + 4]
         assert (
             np.abs(picture[beside].astype(int) - seen[beside]).mean() < 2
-        )  # a blur of the lighter strands was laid on
+        )  # a blur of the lighter strands was added
 
 
 def test_what_shines_on_lips_does_not_become_a_line_when_they_are_drawn_together(mesh, shaded, skin):
@@ -151,7 +151,7 @@ def test_what_shines_on_lips_does_not_become_a_line_when_they_are_drawn_together
 def test_a_broad_shine_on_lips_becomes_lips_and_no_flat_pale_spot(mesh, shaded, skin):
     landmarks = made_face(mesh).landmarks[:, :2]
     outline = np.rint(landmarks[list(OUTER_UPPER_LIP + OUTER_LOWER_LIP[-2:0:-1])]).astype(np.int32)
-    # Beyond painted lips their outline is soft: what is seen there is half skin.
+    # Outside painted lips the outline is soft: it is half skin.
     seen = cv2.fillPoly(skin.copy(), [outline], (200, 70, 60))
     cv2.polylines(seen, [outline], True, (203, 115, 99), 3)
     lip = np.rint(landmarks[[14, 17]].mean(axis=0)).astype(int).tolist()
@@ -163,12 +163,12 @@ def test_a_broad_shine_on_lips_becomes_lips_and_no_flat_pale_spot(mesh, shaded, 
     shine, was = picture[rows, columns].astype(int), seen[rows, columns].astype(int)
     fine, was_fine = (np.diff(part.mean(axis=-1), axis=1).std() for part in (shine, was))
     assert fine > 0.5 * was_fine  # it was 0.17
-    assert (shine[..., 0] - shine[..., 1]).mean() > 130  # as red as lips, not as their edge; it was 109
+    assert (shine[..., 0] - shine[..., 1]).mean() > 130  # as red as lips, not as their edge (109)
 
 
 @pytest.fixture
 def smiling(mesh, skin):
-    """A portrait that smiles with its teeth bared: its upper lip in the shade, a dark fold in either cheek."""
+    """Make a portrait that smiles with bared teeth: a shaded upper lip, and a dark fold in each cheek."""
     basis = ExpressionBasis(mesh)
     parted = basis.lips_apart * np.float32(1.2 / gap_cm(basis.lips_apart))
     face = made_face(
@@ -194,7 +194,7 @@ def smiling(mesh, skin):
 
 @pytest.mark.parametrize("together", [0.0, 1.0], ids=["shut", "puckered"])
 def test_lips_of_a_smile_that_meet_show_one_line_and_no_rest_of_teeth(mesh, smiling, together):
-    """Along its whole length as dark as the own lines of faces, of which five have 0.55 to 0.9 of the light beside."""
+    """Check that the line is as dark as on real faces: five have 0.55 to 0.9 of the light beside it."""
     pucker = ExpressionBasis(mesh).displacement(FaceMotion.authored({"mouthPucker": together}).blendshapes)
     with MeshAnimator(mesh) as animator:
         animator.set_portrait(smiling[0], face=smiling[1])
@@ -245,7 +245,7 @@ def test_an_upper_lip_leaves_the_shade_of_a_smile_as_lips_meet(mesh, smiling):
 
 
 def test_a_lower_lip_that_is_far_lighter_than_the_upper_one_keeps_its_colour_as_they_meet(mesh, smiling):
-    """It was one flat brown shine, beside the colour of both."""
+    """Check its colour; it became flat and brown beside the colour of both lips."""
     seen, face = smiling[0].copy(), smiling[1]
     pink = np.array((239, 170, 175), np.uint8)
     seen[(seen == LOWER).all(axis=-1)] = pink
@@ -259,14 +259,14 @@ def test_a_lower_lip_that_is_far_lighter_than_the_upper_one_keeps_its_colour_as_
 
 
 def test_an_upper_lip_that_is_dark_without_a_smile_stays_so(mesh, smiling):
-    """By nature, or painted."""
+    """Check lips that are dark by nature, or painted."""
     seen, face = smiling
     lip = upper_lip_shut(mesh, seen, replace(face, blendshapes=FaceMotion.authored({}).blendshapes))
     assert abs(lip.mean() - np.mean(UPPER)) < 5
 
 
 def test_what_a_smile_shades_beside_a_corner_leaves_with_a_pucker(mesh, smiling):
-    """A dimple nearly as broad as a lip is high was a grey smudge beside the mouth."""
+    """Check a dimple almost as broad as a lip is high, which became a grey smudge beside the mouth."""
     plain, face = smiling
     scale = build_rig(mesh, face, size=plain.shape[:2]).pose.scale
     dimple = np.rint(face.landmarks[MOUTH_CORNERS[1], :2] + (0.45 * scale, -0.3 * scale)).astype(int)
@@ -286,7 +286,7 @@ def test_what_a_smile_shades_beside_a_corner_leaves_with_a_pucker(mesh, smiling)
 
 
 def test_the_dark_ends_of_an_open_mouth_leave_with_a_round_one(mesh, smiling):
-    """Landmarks end before them: they were black notches beside an o."""
+    """Check ends outside the landmarks, which became black notches beside an o."""
     plain, face = smiling
     scale = build_rig(mesh, face, size=plain.shape[:2]).pose.scale
     dark, basis = plain.copy(), ExpressionBasis(mesh)
@@ -388,7 +388,7 @@ def test_a_face_at_the_pictures_edge_is_no_trouble(mesh, skin):
 
 
 def with_lids(face, skin, light):
-    """Skin with upper lids of that share of its light, up to the brows; and where their middles are, int [2, 2]."""
+    """Make skin with upper lids of a share of its light; also returns the lids' middles, int [2, 2]."""
     seen, middles = skin.copy(), []
     for eye in EYES:
         row = face.landmarks[list(eye.outline + eye.upper_lid + eye.crease), :2]
@@ -408,19 +408,19 @@ def test_a_lid_that_a_brow_hides_is_of_skin_when_it_closes(mesh, shaded, skin):
     for x, y in (right, left):
         lid = closed[y, x].astype(float)
         assert seen[y, x].mean() < 0.3 * SKIN.mean() and 0.75 * SKIN.mean() < lid.mean() < SKIN.mean()
-        assert np.abs(lid / lid.sum() - SKIN / SKIN.sum()).max() < 0.02  # of the skin's colour
+        assert np.abs(lid / lid.sum() - SKIN / SKIN.sum()).max() < 0.02  # in the skin's colour
     winking, strengths, _ = shaded({}, rgb=seen, closure=(1.0, 0.0))
     assert strengths[7] == 1 and strengths[8] == 0
     changed = np.flatnonzero((winking != seen).any(axis=(0, 2)))
-    assert changed.max() < (right[0] + left[0]) / 2  # the person's right is at the picture's left
+    assert changed.max() < (right[0] + left[0]) / 2  # the person's right is on the picture's left
 
 
 def test_a_hidden_lid_is_round_and_redder_in_the_shade_as_the_faces_skin_is(mesh, shaded, skin):
-    """It was flat, and greyer than all other skin of that light."""
+    """Regression: the lid was flat, and greyer than all other skin in that light."""
     face = made_face(mesh)
     powers = np.array([0.7, 1.1, 1.5])
     away = np.abs(np.arange(SIZE[0]) - face.landmarks[list(EYES[0].lower_lid), 1].mean())
-    fall = np.clip(0.5 + 0.5 * (away - 15) / 60, 0.5, 1)  # eyes that lie deep
+    fall = np.clip(0.5 + 0.5 * (away - 15) / 60, 0.5, 1)  # for deep-set eyes
     lit = np.broadcast_to((SKIN * fall[:, None] ** powers)[:, None], skin.shape).round().astype(np.uint8)
     seen, middles = with_lids(face, lit, 0.1)
     closed, _, _ = shaded({}, rgb=seen, closure=(1.0, 1.0))
@@ -454,7 +454,7 @@ def test_a_lid_with_the_rim_of_glasses_on_it_closes_with_it(mesh, shaded, skin):
 
 @pytest.mark.parametrize("roll", [0.0, 30.0])
 def test_what_is_fine_on_a_lid_is_not_drawn_out_over_it_as_it_closes(mesh, shaded, skin, roll):
-    """Light and dark hair of a brow, or cracks of a painting, became streaks across it."""
+    """Check brow hair and cracks of a painting, which became streaks across the lid."""
     face = made_face(mesh, roll=roll)
     plain, middles = with_lids(face, skin, 0.8)
     (right, left), seen = middles, plain.copy()
@@ -495,7 +495,7 @@ def test_lashes_that_stand_on_a_lid_are_not_drawn_out_over_it_as_it_closes(mesh,
 
 @pytest.mark.parametrize("roll", [0.0, 30.0])
 def test_a_line_painted_along_a_lid_is_not_drawn_out_over_it_as_it_closes(mesh, shaded, skin, roll):
-    """Mascara became a dark cloud over all of the lid."""
+    """Check mascara, which became a dark cloud over the lid."""
     face = made_face(mesh, scale=24.0, roll=roll)
     bare, _ = with_lids(face, skin, 0.9)
     seen = bare.copy()
@@ -503,7 +503,7 @@ def test_a_line_painted_along_a_lid_is_not_drawn_out_over_it_as_it_closes(mesh, 
         edge, row = (face.landmarks[list(points), :2] for points in (eye.upper[1:-1], eye.upper_lid))
         band = np.concatenate(
             (edge - 0.4 * (row - edge), (edge + 0.6 * (row - edge))[::-1])
-        )  # lashes, before the eye
+        )  # lashes, in front of the eye
         cv2.fillPoly(seen, [np.rint(band).astype(np.int32)], (60, 45, 40))
     closed, _, _ = shaded({}, rgb=seen, closure=(1.0, 1.0), face=face)
     without, _, _ = shaded({}, rgb=bare, closure=(1.0, 1.0), face=face)

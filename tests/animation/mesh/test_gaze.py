@@ -1,4 +1,4 @@
-"""Eyes that look aside: the iris moves over a white that stays."""
+"""Tests of eyes that look aside: the iris moves over a white that stays."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def looking(across, down=0.0):
 
 
 def with_face(mesh, *, white=WHITE, line=False, shade=1.0, lashes=False, shrunk=1):
-    """An animator, its portrait, and of each eye the iris's place and radius.
+    """Open an animator with a portrait; also returns the portrait, and each iris's place and radius.
 
-    ``line``: a dark inner corner; ``shade``: light below the upper lid; ``lashes``: a dark edge of that;
+    ``line``: a dark inner corner; ``shade``: light below the upper lid; ``lashes``: a dark edge there;
     ``shrunk``: how many times smaller.
     """
     face = made_face(mesh, scale=22.0)
@@ -46,7 +46,7 @@ def with_face(mesh, *, white=WHITE, line=False, shade=1.0, lashes=False, shrunk=
             cv2.line(picture, *ends, (LINE,) * 3, 1)
         ball, opening = picture.copy(), np.zeros(picture.shape[:2], np.uint8)
         cv2.circle(ball, np.rint(centre).astype(int).tolist(), round(radius), (IRIS,) * 3, -1)
-        cv2.fillPoly(opening, [outline], 1)  # lids lie before an iris
+        cv2.fillPoly(opening, [outline], 1)  # lids cover the iris
         picture[opening > 0] = ball[opening > 0]
         if lashes:
             cv2.polylines(picture, [upper[0] - [0, 3]], False, (LINE,) * 3, 5)
@@ -78,7 +78,7 @@ def test_the_iris_moves_and_leaves_white_behind(mesh, gaze):
         moved = centre + width * np.array(gaze)
         there = distances(moved) < 0.6 * radius
         assert np.median(made[there]) < IRIS + 15
-        # Where it was, and is not any more.
+        # Places that the iris has left.
         left = (distances(centre) < 0.8 * radius) & (distances(moved) > 1.5 * radius)
         if left.any():
             assert np.median(made[left]) > WHITE - 15
@@ -97,14 +97,14 @@ def test_what_an_iris_leaves_lies_in_the_shade_of_the_lid_as_the_white_beside_it
 
 
 def test_what_lies_beside_the_iris_is_not_drawn_along(mesh):
-    """A dark corner stays a corner: nothing of it is stretched over the white."""
+    """Check that a dark corner stays a corner, and is not stretched over the white."""
     animator, portrait, irises = with_face(mesh, line=True)
     made = animator.animate(looking(0.25))
     drawn = animator.animate(looking(1e-4))
     for centre, radius, width in irises:
         aside = distances(centre + np.array([0.25 * width, 0])) > 1.5 * radius
         away = (distances(centre) > 1.8 * radius) & (distances(centre) < 1.2 * width) & aside
-        assert np.abs(made[away].astype(int) - drawn[away]).max() <= 4  # whites are lit a little
+        assert np.abs(made[away].astype(int) - drawn[away]).max() <= 4  # whites get a little lighter
         assert (portrait[away] == LINE).any()
 
 
@@ -120,7 +120,7 @@ def test_a_small_glance_is_a_small_change(mesh):
 
 
 def test_a_white_in_the_shade_of_the_lids_is_lit_as_the_face_is(mesh):
-    """What the iris leaves behind is as light as a white is beside skin, not as dark as the slivers beside it."""
+    """Check that what the iris uncovers is as light as a white beside skin, not as the dark slivers beside it."""
     animator, portrait, irises = with_face(mesh, white=110)
     made = animator.animate(looking(0.3))[..., 0].astype(int)
     skin = float(np.median(portrait))
@@ -130,7 +130,7 @@ def test_a_white_in_the_shade_of_the_lids_is_lit_as_the_face_is(mesh):
 
 
 def test_an_eye_that_shows_no_white_gets_none(mesh):
-    """A statue, or a cartoon with black eyes: what the iris leaves behind takes the eye's own lightest colour."""
+    """Check a statue, or a cartoon with black eyes: uncovered places get the eye's own lightest colour."""
     animator, _, irises = with_face(mesh, white=IRIS + 10)
     made = animator.animate(looking(0.3))[..., 0].astype(int)
     for centre, radius, _ in irises:
@@ -168,7 +168,7 @@ def test_an_iris_stays_between_the_corners_of_its_eye(mesh, side):
 
 
 def test_a_small_eye_that_looks_aside_shows_its_white(mesh):
-    """In eyes of a dozen pixels lids and iris were taken for the white: where the iris was it stayed dark."""
+    """Check eyes of a dozen pixels, in which lids and iris were taken for the white: uncovered places stayed dark."""
     lights = []
     for shrunk in (1, 5):
         animator, _, irises = with_face(mesh, shade=0.3, shrunk=shrunk)

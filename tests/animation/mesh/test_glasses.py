@@ -1,4 +1,4 @@
-"""Portraits with dark glasses: frames and lenses stay as they are while the face behind them moves."""
+"""Check that frames and lenses of dark glasses stay rigid while the face behind them moves."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def face(mesh):
 
 
 def with_eyes(face, white):
-    """A face whose eyes are of that light: uint8 [480, 640, 3]."""
+    """Draw a face whose eyes have this light: uint8 [480, 640, 3]."""
     rgb = np.full((*SIZE, 3), SKIN, np.uint8)
     for eye in EYES:
         outline = np.rint(face.landmarks[list(eye.outline), :2]).astype(np.int32)
@@ -36,7 +36,7 @@ def with_eyes(face, white):
 
 
 def in_dark_glasses(face):
-    """That face behind sunglasses, and where these are: uint8 [480, 640, 3] and bool [480, 640]."""
+    """Draw that face behind sunglasses, and mark them: uint8 [480, 640, 3] and bool [480, 640]."""
     rgb, covered = with_eyes(face, 220), np.zeros(SIZE, np.uint8)
     for eye in EYES:
         x, y = face.landmarks[list(eye.outline), :2].mean(axis=0)
@@ -52,7 +52,7 @@ def in_dark_glasses(face):
 
 
 def changes(mesh, face, rgb):
-    """Codes by which a busy face differs from the same at rest: int [480, 640]."""
+    """Return the changes of a detailed face from its rest, in codes: int [480, 640]."""
     with MeshAnimator(mesh) as animator:
         animator.set_portrait(rgb, face=face)
         rest, moved = (animator.animate(FaceMotion.authored(weights)).astype(int) for weights in ({}, BUSY))
@@ -81,7 +81,7 @@ def test_eyes_that_are_seen_blink_in_the_shade_of_brows_too(mesh, face, shade):
 
 
 def in_a_shadow_of_brows(face, rgb):
-    """Where brows that stand before the light shade the eyes: bool [480, 640]."""
+    """Mark where protruding brows shade the eyes: bool [480, 640]."""
     shaded = np.zeros(rgb.shape[:2], np.uint8)
     for eye, brow in zip(EYES, (RIGHT_BROW, LEFT_BROW), strict=True):
         around = np.rint(face.landmarks[list(brow + eye.outline + eye.lower_lid), :2]).astype(np.int32)
@@ -90,7 +90,7 @@ def in_a_shadow_of_brows(face, rgb):
 
 
 def in_a_shadow_of_a_hat(face, rgb):
-    """Where a brim shades forehead, eyes and the upper half of the nose: bool [480, 640]."""
+    """Mark where a brim shades forehead, eyes and the upper half of the nose: bool [480, 640]."""
     return np.indices(rgb.shape[:2])[0] < face.landmarks[5, 1]
 
 

@@ -1,4 +1,4 @@
-"""The mesh animator on a GPU draws what it draws on the CPU."""
+"""Check that the mesh animator draws the same on a GPU as on the CPU."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SOURCE = Path(gpu_drawing._SOURCE)
 
 
 def made_up_face(mesh, size):
-    """A face without a tracker: the canonical one, in the middle of a picture."""
+    """Make the canonical face in the middle of a picture, without a tracker."""
     from vitascope.animation.canonical_mesh import Pose
 
     points = np.zeros((478, 3), np.float32)
@@ -45,14 +45,14 @@ def made_up_face(mesh, size):
 
 
 def soft_picture(size):
-    """Colours that change gently: what is drawn a fraction of a pixel aside differs little."""
+    """Make a picture of smooth colours, which differ little a fraction of a pixel aside."""
     rng = np.random.default_rng(0)
     small = rng.integers(0, 256, (size[0] // 40 + 2, size[1] // 40 + 2, 3), np.uint8)
     return np.ascontiguousarray(cv2.resize(small, (size[1], size[0]), interpolation=cv2.INTER_CUBIC))
 
 
 def motions():
-    """At rest, turned with the jaw open, smiling, with closed eyes, looking aside, and all at once."""
+    """Make motions: at rest, turned with the jaw open, smiling, eyes closed, looking aside, and all at once."""
     weights = np.zeros(len(BLENDSHAPES), np.float32)
     weights[BLENDSHAPES.index("jawOpen")] = 0.7
     smile = weights.copy()
@@ -72,7 +72,7 @@ def motions():
 
 
 def box_of(animator):
-    """What moves, in a picture as it is drawn."""
+    """Return the box that moves, in a drawn picture."""
     portrait = animator._portrait
     left, top, right, bottom = portrait.rig.box
     return (
@@ -84,7 +84,7 @@ def box_of(animator):
 
 
 def assert_alike(made, expected, box):
-    """Equal outside what moves; within it but for the soft edges of eyes and mouth."""
+    """Check that pictures are equal outside the moving box, and inside it except for soft edges of eyes and mouth."""
     left, top, right, bottom = box
     difference = np.abs(made.astype(int) - expected).max(axis=2)
     inside = difference[top:bottom, left:right].copy()
@@ -154,7 +154,7 @@ def test_pictures_on_several_streams_do_not_mix(mesh):
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-    """The kernels, for the CPU."""
+    """Compile the kernels for the CPU."""
     return compile_for_host(tmp_path_factory.mktemp("kernels"), points=POINTS)
 
 
@@ -177,7 +177,8 @@ def test_the_kernels_arithmetic_is_the_cpus(mesh, astronaut, astronaut_face, lib
             assert_alike(made, expected, box_of(host))
             changed += int((made != rgb).sum())
         assert changed > 100_000
-    # A picture waits for the one before, which used the same memory; the portrait goes when the last is drawn.
+    # A picture waits for the previous one, which used the same memory; the portrait is freed after the last
+    # one.
     drawn = ["wait", "cover", "resolve", "resolve", "resolve", "paint", "record"]
     assert [word for word in diary if word != "host waits"] == drawn * len(motions())
     assert diary[-1] == "host waits"
@@ -185,7 +186,7 @@ def test_the_kernels_arithmetic_is_the_cpus(mesh, astronaut, astronaut_face, lib
 
 @needs_compiler
 def test_colours_are_mixed_at_the_same_folds(mesh, library, monkeypatch):
-    """A turned face before the dark, whose cheek covers what is behind it."""
+    """Check a turned face on a dark background, whose cheek covers what is behind it."""
     size = (421, 377)
     face = made_face(mesh, yaw=-35, scale=11, centre=(188, 210))
     face = replace(face, picture_size=(size[1], size[0]))
@@ -216,7 +217,7 @@ def test_colours_are_mixed_at_the_same_folds(mesh, library, monkeypatch):
 
 @pytest.fixture
 def stand_in(library, monkeypatch):
-    """A GPU, and pools of ordinary memory; gives CuPy's stand-in and the pools."""
+    """Simulate a GPU with pools of ordinary memory; returns the fake CuPy and the pools."""
     install_stand_in(monkeypatch, library)
     pools = []
 
@@ -238,7 +239,7 @@ def test_pictures_come_down_once_and_are_the_callers_own(mesh, astronaut, astron
         assert all(pool.is_lent(picture) for picture in pictures)
         assert not np.shares_memory(*pictures)
         assert np.array_equal(*pictures)
-    assert np.array_equal(*pictures)  # who holds a picture may keep it longer than the animator
+    assert np.array_equal(*pictures)  # pictures may outlive the animator
     del pictures
     assert pool.stats().leased_bytes == pool.stats().idle_bytes == 0
 
@@ -393,7 +394,7 @@ def test_the_way_back_of_a_matrix():
     back = inverse(matrix).reshape(2, 3)
     there = matrix[:, :2] @ (3, 7) + matrix[:, 2]
     assert np.allclose(back[:, :2] @ there + back[:, 2], (3, 7), atol=1e-4)
-    # A plane that is seen from its edge shows nothing.
+    # A plane seen from its edge shows nothing.
     assert (inverse(np.array([[1, 2, 0], [2, 4, 0]], np.float32)) == [0, 0, 1e6, 0, 0, 1e6]).all()
 
 

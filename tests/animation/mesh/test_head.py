@@ -1,4 +1,4 @@
-"""The head before its background."""
+"""Tests of separating the head from its background."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_straight_lines_behind_a_head_that_turns_stay(mesh, astronaut, astronaut
 
 
 def test_what_is_beside_a_head_stays_behind_unless_it_is_like_hair(astronaut, rig, matte):
-    """A part of it hung on the head as far as hair may reach, in patches that moved along."""
+    """Regression: patches of background, as far as hair may reach, moved with the head."""
     person = (matte > 1 / 255).astype(np.uint8)
     reach = round(0.04 * rig.face_height)
     disc = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * reach + 1, 2 * reach + 1))
@@ -86,7 +86,7 @@ def test_what_is_beside_a_head_stays_behind_unless_it_is_like_hair(astronaut, ri
     busy = np.rint(astronaut * matte[..., None] + squares * (1 - matte[..., None])).astype(np.uint8)
     cut = cut_out(busy, rig, matte)
     assert (of_box(rig, cut.rgba)[..., 3][beside] == 0).mean() > 0.4
-    # What stays is seen from outside on: islands would be specks on what is filled in.
+    # What stays is visible from outside: islands would be specks in the fill.
     outer = of_box(rig, (person == 0) & ~near)
     stays = (of_box(rig, busy) == cut.behind).all(axis=-1) & beside | outer
     parts = cv2.connectedComponents(stays.astype(np.uint8), connectivity=4)[1]
@@ -101,7 +101,7 @@ def test_what_is_beside_a_head_stays_behind_unless_it_is_like_hair(astronaut, ri
 
 
 def test_a_background_of_the_colours_of_clothes_stays_behind(astronaut, rig, matte):
-    """White beside a white collar, between dark coats, was taken for the person, as its mean around is grey."""
+    """Check white beside a white collar and dark coats: its mean around is grey, so it was taken for the person."""
     person = (matte > 1 / 255).astype(np.uint8)
     reach = round(0.04 * rig.face_height)
     disc = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * reach + 1, 2 * reach + 1))
@@ -159,7 +159,7 @@ def test_what_was_hidden_goes_on_as_what_is_beside_it():
 
 @pytest.mark.parametrize("width", [4, 8, 16])
 def test_what_was_hidden_begins_as_what_is_beside_it(width):
-    """A stripe along the edge, as of a flag, was filled in as the mean around it: the edge was seen as a line."""
+    """Check a stripe along the edge, as of a flag: it was filled with the mean around it, and the edge showed."""
     known = np.ones((120, 800), bool)
     known[20:, 60:100] = False
     seen = np.full((120, 800, 3), 220, np.uint8)

@@ -1,4 +1,4 @@
-"""Eyelids that close: where they meet, also on a face that is turned, and what they show."""
+"""Tests of closing eyelids: where they meet, also on a turned face, and what they show."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def closing(share):
 
 
 def with_face(mesh, yaw):
-    """An animator with a portrait of skin and two bright eyes with pupils, a little larger than the landmarks say."""
+    """Open an animator with a portrait: skin, and two bright eyes with pupils, a little larger than the landmarks."""
     face = made_face(mesh, yaw=yaw, scale=22.0)
     picture = np.full((SIZE[1], SIZE[0], 3), SKIN, np.uint8)
     for eye in EYES:
@@ -48,7 +48,7 @@ def test_closed_lids_meet_on_both_sides_of_a_turned_face(mesh, yaw):
         left = np.linalg.norm(closed_places[upper] - closed_places[lower], axis=1)
         assert opening.max() > 6
         assert left.max() < 0.5
-        # The upper lid does it: the lower one moves by less than a third of what the upper one does.
+        # The upper lid closes the eye: the lower one moves less than a third as much.
         moved = np.linalg.norm(closed_places - open_places[: len(closed_places)], axis=1)
         assert moved[lower[2:-2]].mean() < moved[upper[2:-2]].mean() / 3
 
@@ -72,7 +72,7 @@ def test_nothing_of_the_eye_is_left_when_it_is_closed(mesh, yaw):
         inset = round(0.25 * (right - left))
         part = np.s_[top : int(bottom), left + inset : int(right) - inset]
         assert (still[part] > SKIN + 50).mean() > 0.2
-        assert (shut[part] > SKIN + 50).mean() < 0.03  # of a far eye 20 pixels wide
+        assert (shut[part] > SKIN + 50).mean() < 0.03  # for the far eye, 20 pixels wide
 
 
 def test_an_open_eye_shows_its_own_lashes(mesh):
@@ -85,7 +85,7 @@ def test_an_open_eye_shows_its_own_lashes(mesh):
     halfway = (at_rest.sources[edges] + shut.sources[edges]) / 2
     assert np.abs(half.sources[edges] - halfway).max() < 1e-3
     assert np.array_equal(shut.sources[others], at_rest.sources[others])
-    for eye in EYES:  # the skin lies beyond the landmarks, away from the eye
+    for eye in EYES:  # the skin is outside the landmarks, away from the eye
         upper = list(eye.upper[1:-1])
         assert (shut.sources[upper, 1] < at_rest.sources[upper, 1] - 0.5).all()
 
@@ -96,7 +96,7 @@ def test_lashes_are_dark_and_below_the_lid(mesh):
     for eye in EYES:
         x, y = bent.places[eye.upper[4]]
         column = shut[int(y) - 12 : int(y) + 13, round(float(x)), 0].astype(int)
-        assert column[10:16].min() < 60  # the line
+        assert column[10:16].min() < 60  # the closed line
         assert column[:6].min() > SKIN - 30  # the lid above it
         assert column[-4:].min() > SKIN - 30  # the cheek
         assert column[13:18].mean() < column[7:12].mean()  # lashes hang
@@ -126,5 +126,5 @@ def test_the_lashes_of_a_blue_eye_are_not_blue(mesh):
         x, y = np.rint(bent.places[eye.upper[4]]).astype(int)
         around = shut[y - 3 : y + 5, x].astype(int)
         line = around[around.sum(axis=1).argmin()]
-        assert line.max() < 80  # it is there
+        assert line.max() < 80  # the line is there
         assert line[0] >= line[1] >= line[2] - 2

@@ -1,4 +1,4 @@
-"""Maps drawn from triangles, against OpenCV's and against affine functions."""
+"""Tests of maps drawn from triangles, against OpenCV's and against affine functions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from vitascope.animation.mesh.rig import build_rig
 
 
 def grid_of_triangles(rng, *, count, size):
-    """A jittered grid that covers a rectangle, as points and triangles."""
+    """Make points and triangles of a jittered grid that covers a rectangle."""
     xs, ys = np.meshgrid(np.linspace(0, size[0], count), np.linspace(0, size[1], count))
     points = np.stack((xs, ys), -1)
     step = size[0] / (count - 1)
@@ -79,7 +79,7 @@ def test_a_triangle_covers_what_lies_in_it(corners):
     samples = grid.blank().astype(np.float64)
 
     def left_of(p, q):
-        """Signed distance of all samples from a line."""
+        """Return the signed distance of all samples from a line."""
         along = (q - p) / max(np.linalg.norm(q - p), 1e-9)
         return along[0] * (samples[..., 1] - p[1]) - along[1] * (samples[..., 0] - p[0])
 
@@ -106,8 +106,8 @@ def test_maps_drawn_in_one_go_are_those_drawn_one_by_one():
     parts = [
         (triangles, MapGrid(0.0, 0.0, 3, 30, 20)),
         (triangles[:0], MapGrid(0.0, 0.0, 1, 8, 8)),  # nothing to draw
-        (triangles[::-1], MapGrid(70.5, 40.5, 1, 40, 12)),  # beyond the edge, too
-        (triangles, MapGrid(500.0, 500.0, 1, 5, 5)),  # all of it elsewhere
+        (triangles[::-1], MapGrid(70.5, 40.5, 1, 40, 12)),  # also outside the edge
+        (triangles, MapGrid(500.0, 500.0, 1, 5, 5)),  # all outside
     ]
     together = draw_maps(shown, points, parts)
     assert len(together) == len(parts)
@@ -122,7 +122,7 @@ def test_maps_drawn_in_one_go_are_those_drawn_one_by_one():
 
 
 def grid_of(step, *, size):
-    """Samples in the middles of squares of ``step`` pixels, with a border of one sample."""
+    """Make samples in the middles of squares of ``step`` pixels, with a border of one sample."""
     first = (step - 1) / 2 - step
     return MapGrid(first, first, step, -(-size // step) + 2, -(-size // step) + 2)
 
@@ -157,7 +157,7 @@ def test_colours_are_mixed_where_the_finest_map_folds():
     grid = grid_of(1, size=60)
     folded = grid.blank()
     columns = folded[0, :, 0] > 20
-    folded[:, columns, 0] += 30  # what is right of column 20 shows the light part of the picture
+    folded[:, columns, 0] += 30  # right of column 20 is the light part of the picture
     out = np.full((60, 60, 3), 7, np.uint8)
     within = Patch(0, 0, 60, 60)
     draw_folds(out, rgb, find_folds(folded, grid=grid, within=within), folded, grid=grid, within=within)
@@ -167,7 +167,7 @@ def test_colours_are_mixed_where_the_finest_map_folds():
 
 @pytest.mark.parametrize("step", [2, 4, 7])
 def test_skin_ends_in_a_straight_line_whatever_the_steps_of_the_map(step):
-    """A light sheet before a dark one, whose slanting border is drawn as exactly as pixels can show it."""
+    """Check a light sheet in front of a dark one: its slanting border is as exact as pixels allow."""
     corners = np.array([[-20, -20], [100, -20], [100, 100], [-20, 100]], np.float32)
     sheet = np.array([[21, -20], [100, -20], [100, 100], [57, 100]], np.float32)
     rgb = np.zeros((100, 300, 3), np.uint8)
@@ -191,12 +191,12 @@ def test_skin_ends_in_a_straight_line_whatever_the_steps_of_the_map(step):
     assert not light[columns < border - 1].any()
     inside = np.clip(columns - border + 0.5, 0, 1)
     assert np.abs(light - inside).max() < 0.35
-    ends = np.bincount(rows, light - inside)  # how far each row's end is from the border
+    ends = np.bincount(rows, light - inside)  # each row's distance from its end to the border
     assert np.abs(ends).max() < 0.6 and abs(ends.mean()) < 0.1
 
 
 def test_what_no_triangle_covers_is_read_in_the_coarser_map(monkeypatch):
-    """A new map's memory is arbitrary: whatever lies in it is not to be seen at a fold."""
+    """A new map's memory is arbitrary, and must not show at a fold."""
     empty = np.empty
     monkeypatch.setattr(np, "empty", lambda *shape, **kind: np.full_like(empty(*shape, **kind), 1e6))
     grid, within = grid_of(3, size=30), Patch(3, 2, 20, 16)
@@ -225,7 +225,7 @@ def test_the_nose_of_a_bowed_head_covers_the_lip_in_the_mouths_map_too(mesh):
     bent = bend(rig, mesh, motion, displacement=smile, gains=Gains())
     mouth = plan_maps(rig, mesh).features[2]
     patch = mouth.patch(bent)
-    assert bent.places[4, 1] > patch.top + 1  # the tip of the nose is before the lip
+    assert bent.places[4, 1] > patch.top + 1  # the tip of the nose covers the lip
     order = np.argsort(-bent.depths[rig.skin_triangles].sum(axis=1), kind="stable")
     triangles = rig.skin_triangles[order]
     grid, maps = feature_grid(mouth, patch), []

@@ -1,4 +1,4 @@
-"""The mesh animator on a real portrait: what moves, what stays, and what a tracker reads from the result."""
+"""Tests of the mesh animator on a real portrait: what moves, what stays, and what a tracker reads from the result."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def animator(mesh, astronaut, astronaut_face):
 
 @pytest.fixture(scope="module")
 def read(face_model):
-    """Track one picture."""
+    """Return a function that tracks one picture."""
     with FaceTracker(face_model, mode="image") as tracker:
         yield lambda picture: tracker.find(picture)[0]
 
@@ -66,17 +66,17 @@ def test_a_portrait_that_bares_its_teeth_meets_its_lips_for_sounds_that_want_it(
         weights = weights_of(np.array(named, np.float32))
         return gap_cm(animator.bent(FaceMotion(blendshapes=weights)).vertices)
 
-    assert gap() == pytest.approx(gap_cm(rest), abs=0.1)  # who is silent keeps the smile of the picture
+    assert gap() == pytest.approx(gap_cm(rest), abs=0.1)  # in silence, the portrait's smile stays
     assert gap(seal=1.0, jaw=0.3) < 0.05
     assert gap(pucker=0.8, jaw=0.08) < 0.6 * gap_cm(rest)
-    # The more a jaw opens, the farther are the lips apart.
+    # The further a jaw opens, the further apart are the lips.
     assert 0.2 < gap(jaw=0.3) < gap(jaw=0.5) < gap(jaw=0.8)
     assert gap(jaw=0.8) > 1.3
 
 
 @pytest.fixture
 def opened(mesh):
-    """A portrait with its mouth wide open, as is read of its weights, too: animator and what is between its lips."""
+    """Open an animator with a portrait whose mouth is wide open; also returns the gap of its lips."""
     jaw = FaceMotion.authored({"jawOpen": 0.8}).blendshapes
     face = made_face(mesh, displacement=ExpressionBasis(mesh).displacement(jaw))
     with MeshAnimator(mesh) as made:
@@ -99,7 +99,7 @@ def test_a_mouth_that_is_open_in_the_picture_rests_in_a_voices_pauses(opened, an
 def test_a_weak_sound_does_not_open_a_mouth_as_far_as_in_the_picture(opened):
     portrait, own = opened
     assert own > 1.5
-    assert 0.05 < gap_of_shape(portrait, jaw=0.1, bare=0.3) < 0.6  # an s; it was 2.5
+    assert 0.05 < gap_of_shape(portrait, jaw=0.1, bare=0.3) < 0.6  # an s, which had 2.5
 
 
 def test_a_mouth_that_is_open_in_the_picture_opens_for_a_vowel_as_a_shut_one_does(opened, mesh):
@@ -110,7 +110,7 @@ def test_a_mouth_that_is_open_in_the_picture_opens_for_a_vowel_as_a_shut_one_doe
 
 
 def test_lips_that_meet_do_not_press_one_another_out_of_sight(mesh):
-    """A p left a ragged edge of closed lips, without the line between them."""
+    """Check a p, which left a ragged edge of closed lips, without the line between them."""
     apart = ExpressionBasis(mesh).lips_apart
     closed = made_face(mesh, displacement=apart * np.float32(-gap_cm(mesh.vertices) / gap_cm(apart)))
     with MeshAnimator(mesh) as shut:
@@ -268,7 +268,7 @@ def test_a_driver_that_stands_still_does_not_shake_the_portrait(animator, mesh, 
     following = MotionEstimator(mesh)
     places = []
     for index in range(90):
-        # MediaPipe's landmarks of a still 512x512 video shake by about this much.
+        # MediaPipe's landmarks of a still 512x512 video vary by about this much.
         shaken = astronaut_face.landmarks + rng.normal(scale=0.15, size=(478, 3)).astype(np.float32)
         face = replace(astronaut_face, landmarks=shaken, pts_seconds=index / 30)
         places.append(animator.bent(following.update(face, pts_seconds=index / 30)).places)
@@ -277,7 +277,7 @@ def test_a_driver_that_stands_still_does_not_shake_the_portrait(animator, mesh, 
 
 
 def test_lips_that_a_driver_draws_together_take_a_portraits_own_smile(animator, astronaut_face, mesh):
-    """The astronaut smiles, and her corners stand high; nor do they hang then."""
+    """Check the astronaut, whose smile raises the corners; they must not hang either."""
     corners, middle = [61, 291], [13, 14]
 
     def smile(motion):
@@ -305,7 +305,7 @@ def test_in_a_shout_a_portraits_own_smile_does_not_hold_up_the_corners(animator,
 
 
 def test_a_portrait_that_smiles_relaxes_with_a_driver_whose_rest_does_not(animator, astronaut_face, mesh):
-    """Otherwise a driver's smile would be hardly seen on it. Who smiles at rest, or is not seen, leaves it as it is."""
+    """Check that the driver's smile shows; a driver who smiles at rest or is absent changes nothing."""
     grin = showing(mouthSmile=float(astronaut_face.blendshape("mouthSmileLeft"))).blendshapes
     still = np.zeros((468, 3), np.float32)
 
@@ -325,12 +325,12 @@ def test_a_portrait_that_smiles_relaxes_with_a_driver_whose_rest_does_not(animat
         width(FaceMotion(vertices=share * smile, blendshapes=share * grin)) for share in (0.0, 0.3, 0.6, 1.0)
     ]
     assert all(later > earlier for earlier, later in itertools.pairwise(widths))
-    # A driver who smiles as broadly leaves the mouth as wide as it is; it became a twentieth wider.
+    # A driver who smiles as broadly leaves the mouth's width; it grew by a twentieth.
     assert widths[-1] == pytest.approx(own, rel=0.01)
 
 
 def test_a_face_that_hardly_smiles_does_not_shake_with_a_drivers_noise(mesh, astronaut, astronaut_face):
-    """A mouth may be wide for other reasons than a smile."""
+    """Check a mouth that is wide for other reasons than a smile."""
     face = replace(astronaut_face, blendshapes=showing(mouthSmile=0.02, mouthStretch=0.8).blendshapes)
     with MeshAnimator(mesh) as animator:
         animator.set_portrait(astronaut, face=face)
@@ -343,9 +343,9 @@ def test_a_face_that_hardly_smiles_does_not_shake_with_a_drivers_noise(mesh, ast
 
 
 def test_lips_that_meet_show_no_dark_corners(animator, mesh):
-    """A portrait that shows its teeth closes its lips: they are seen, and a line where they meet."""
+    """Check a portrait that shows its teeth: closed lips are visible, with a line where they meet."""
     rest = animator.animate(FaceMotion())
-    motion = FaceMotion(vertices=np.zeros((468, 3), np.float32))  # a driver's face at rest has closed lips
+    motion = FaceMotion(vertices=np.zeros((468, 3), np.float32))  # the driver's lips are closed at rest
     closed, places = animator.animate(motion), animator.bent(motion).places
     for corner in (78, 308):
         x, y = np.rint(places[corner]).astype(int)
@@ -357,7 +357,7 @@ def test_lips_that_meet_show_no_dark_corners(animator, mesh):
 
 
 def test_what_lies_around_a_turned_face_follows_its_silhouette(mesh):
-    """A cheek that bulges beyond the mesh's border moves what is beside it, not the border behind it."""
+    """Check that a bulging cheek moves what is beside it, instead of the border behind it."""
     turned = made_face(mesh, yaw=-35, scale=20, centre=(320, 240))
     rings = build_rig(mesh, turned, size=(480, 640)).rings
     frontal = build_rig(mesh, made_face(mesh, scale=20), size=(480, 640)).rings
@@ -371,7 +371,7 @@ def test_what_lies_around_a_turned_face_follows_its_silhouette(mesh):
 
 
 def test_a_chin_that_drops_covers_the_neck(animator, mesh):
-    """What it goes over is hidden: the neck beside it is not pressed together."""
+    """Check that the neck below is covered, not squeezed."""
     rest, shout = (
         animator.bent(FaceMotion(vertices=np.float32(strength) * ExpressionBasis(mesh).field("jawOpen")))
         for strength in (0, 1)
@@ -382,15 +382,15 @@ def test_a_chin_that_drops_covers_the_neck(animator, mesh):
         return points[468:].reshape(-1, len(FACE_OVAL), 2)[:, below, 1]
 
     drop = down(shout.places)[1] - down(rest.places)[1]
-    assert drop > 8  # the chin's edge
+    assert drop > 8  # edge of the chin
     assert np.array_equal(down(shout.sources)[:2], down(rest.sources)[:2])
     shown, drawn = (np.diff(down(points))[1:] for points in (shout.sources, shout.places))
-    assert drawn[0] < 0.25 * shown[0]  # between the edge and the neck that it meets nothing is to be seen
+    assert drawn[0] < 0.25 * shown[0]  # no gap between the chin's edge and the neck
     assert (shown >= 0).all() and (drawn[1:] > 0.3 * shown[1:]).all()
 
 
 def test_hair_follows_in_a_tight_picture_as_in_a_roomy_one(mesh):
-    """The border of a picture does not hold the head; what comes in goes on mirrored, not smeared."""
+    """Check that the picture's border does not hold the head, and that new content is mirrored, not smeared."""
     rgb = np.repeat(np.random.default_rng(0).integers(0, 255, (60, 80, 1), np.uint8), 3, 2)
     rgb = cv2.resize(rgb, (640, 480), interpolation=cv2.INTER_CUBIC)
     face = made_face(mesh, scale=12, centre=(320, 240))
@@ -406,13 +406,13 @@ def test_hair_follows_in_a_tight_picture_as_in_a_roomy_one(mesh):
         drawn = cropped.animate(moved).astype(float)
         whole = roomy.animate(moved)[top:bottom, left:right]
     inner, whole = drawn[60:], whole[60:]
-    assert np.abs(inner - whole)[:, 60:-60].mean() < 2  # what the tight picture holds is drawn alike
+    assert np.abs(inner - whole)[:, 60:-60].mean() < 2  # the tight picture's content is drawn alike
     assert np.abs(np.diff(drawn[:12], axis=0)).mean() > 0.4 * np.abs(np.diff(drawn[60:], axis=0)).mean()
 
 
 @pytest.mark.parametrize(("scale", "times"), [(8.0, 0), (40.0, 3)])
 def test_eyes_and_mouth_are_drawn_again_only_where_their_maps_are_finer(mesh, monkeypatch, scale, times):
-    """A small face is mapped pixel by pixel: drawn again, it is the same but for folds at the edge of a patch."""
+    """Check a small face, mapped pixel by pixel: redrawn it is equal, except for folds at patch edges."""
     size = (640, 480) if scale < 20 else (1280, 960)
     picture = np.random.default_rng(2).integers(0, 255, (size[1] // 8, size[0] // 8, 3), np.uint8)
     picture = cv2.resize(picture, size, interpolation=cv2.INTER_CUBIC)
@@ -454,7 +454,7 @@ def test_eyes_and_mouth_are_drawn_again_only_where_their_maps_are_finer(mesh, mo
 
 
 def test_a_cheek_before_the_dark_ends_where_a_map_of_every_pixel_lets_it_end(mesh, monkeypatch):
-    """The steps of a coarse map are not seen: a row of pixels ends where it does with the finest one."""
+    """Check that the steps of a coarse map do not show: rows end where they do with the finest map."""
     size = (840, 750)
     face = made_face(mesh, yaw=-35, scale=22, centre=(376, 420))
     face = replace(face, picture_size=(size[1], size[0]))
@@ -477,7 +477,7 @@ def test_a_cheek_before_the_dark_ends_where_a_map_of_every_pixel_lets_it_end(mes
 
 
 def test_a_turned_face_whose_rings_lie_behind_it_is_drawn_from_nothing_arbitrary(mesh, monkeypatch):
-    """Beside its far cheek pixels were read wherever the memory of a new map said: a speckled outline."""
+    """Regression: beside the far cheek, pixels were read at arbitrary places: a speckled outline."""
     face = replace(made_face(mesh, yaw=-60, scale=22, centre=(376, 420)), picture_size=(750, 840))
     rgb = np.random.default_rng(3).integers(0, 256, (840, 750, 3), dtype=np.uint8)
     turned = FaceMotion(rotation=rotation_from_degrees(-9, 4, 10))

@@ -1,4 +1,4 @@
-"""The made inside of a mouth: a rounded tongue before a dark throat, behind teeth that follow the jaw's arch."""
+"""Tests of the made inside of a mouth: a rounded tongue, a dark throat, and teeth along the jaw's arch."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def face(mesh):
 
 
 def painted(face, *, skin=SKIN, lips=LIPS, left=1.0, right=1.0):
-    """A plain face with plain lips, its left and right half in some light."""
+    """Paint a plain face with plain lips, its left and right half in different light."""
     width, height = face.picture_size
     rgb = np.full((height, width, 3), skin, np.float32)
     mouth = face.landmarks[list(OUTER_LOWER_LIP), :2]
@@ -60,7 +60,7 @@ def shouting(jaw=1.0):
 
 
 def shout(mesh, rgb, face, jaw=1.0):
-    """Colours of the open mouth at shares of its width (-1..1) and of its height (0 at the upper lip)."""
+    """Return colours of the open mouth at shares of its width (-1..1) and of its height (0 at the upper lip)."""
     with MeshAnimator(mesh) as animator:
         animator.set_portrait(rgb, face=face)
         bent = animator.bent(shouting(jaw))
@@ -88,15 +88,15 @@ def test_a_tongue_is_rounded_and_ends_in_the_dark():
         column = round((HALF_WIDTH + across) * PIXELS_A_UNIT)
         return seen[row - 4 : row + 5, column - 4 : column + 5].mean()
 
-    # Lit in front, darker to the sides, and towards the throat.
+    # Bright in front, darker at the sides and towards the throat.
     assert at(0.4, 0.8) > 0.9
     assert at(0.4, 0.8) > at(0.4, 1.4) > at(0.4, 2.0) > at(0.4, 2.6) > 0.0
     for side in (-1, 1):
         assert at(side * 0.4, 1.0) > at(side * 0.75, 1.0) > at(side * 1.0, 1.0) > at(side * 1.3, 1.0)
-    # A furrow along the middle is soft: darker than beside it by a few hundredths.
+    # A soft furrow along the middle: a few hundredths darker than beside it.
     assert 0.02 < at(0.4, 1.0) - at(0.0, 1.0) < 0.2
     assert seen[0].max() < 0.02 and seen[-1].max() < 0.02
-    assert np.abs(seen - seen[:, ::-1]).max() < 0.15  # but for its grain
+    assert np.abs(seen - seen[:, ::-1]).max() < 0.15  # except for its grain
 
 
 def test_a_tongue_is_lit_from_the_side_that_the_portrait_is(mesh, face):
@@ -113,7 +113,7 @@ def test_a_shout_shows_a_tongue_between_dark_cheeks_and_above_the_floor(mesh, fa
     def luma(across, down):
         return colour(across, down) @ LUMA
 
-    # In front it is bright, the throat is darker, and so are the cheeks, and the floor between its tip and the lip.
+    # Bright in front; the throat is darker, and so are the cheeks and the floor between tip and lip.
     assert luma(0.2, 0.55) > 1.06 * luma(0.2, 0.28)
     assert luma(0.2, 0.55) > 1.4 * luma(0.2, 0.88)
     for side in (-1, 1):
@@ -141,7 +141,7 @@ def test_a_grey_picture_has_grey_teeth_and_a_grey_tongue(mesh, face):
 @pytest.mark.parametrize("skin", [(212, 143, 153), (200, 165, 175), (225, 179, 135)])
 def test_teeth_are_no_yellower_than_the_skin_in_pink_or_orange_light(mesh, face, skin):
     rgb = painted(face, skin=skin)
-    for eye in EYES:  # narrowed: lids, browner than the skin
+    for eye in EYES:  # narrowed lids, browner than the skin
         outline = np.rint(face.landmarks[list(eye.outline), :2]).astype(np.int32)
         cv2.fillPoly(rgb, [outline], (159, 106, 66))
     with MeshAnimator(mesh) as animator:
@@ -158,7 +158,7 @@ def test_a_tip_lies_behind_teeth_that_touch_and_above_the_floor_of_an_open_mouth
         mouth = animator._portrait.mouth
 
         def above(jaw):
-            """How far the tip is seen above the edge of the lower teeth, centimetres."""
+            """Return how far the tip is above the edge of the lower teeth, in centimetres."""
             motion = FaceMotion(vertices=ExpressionBasis(mesh).field("jawOpen") * np.float32(jaw))
             placed = mouth.placed(animator.bent(motion))
             tip = placed.tongue @ (HALF_WIDTH * PIXELS_A_UNIT, TIP * PIXELS_A_UNIT, 1)
@@ -182,9 +182,9 @@ def test_lower_teeth_follow_the_arch_of_a_jaw_that_drops(mesh, face):
 
         spoken, shouted = placed(0.2), placed(1.2)
     assert spoken.lower_bow == 0
-    # Two centimetres from the middle the row stands higher by more than half a one.
+    # Two centimetres from the middle, the row is more than half a centimetre higher.
     assert 0.5 < shouted.lower_bow * (2 * PIXELS_A_CM) ** 2 / PIXELS_A_CM < 1.5
-    # Seen in a picture: the row's edge, whose light ends the tongue's and the floor's, is higher at its sides.
+    # In the picture, the row's edge, which limits the light on tongue and floor, is higher at the sides.
     patch = shouted.patch
     row = _bowed(mouth.lower_teeth, shouted.lower_teeth, patch, shouted.lower_bow)[..., 3]
     straight = _bowed(mouth.lower_teeth, shouted.lower_teeth, patch, 1e-9)[..., 3]
@@ -222,9 +222,9 @@ def test_teeth_far_back_are_left_to_the_dark_of_the_cheeks(row):
 
 
 def laughing(mesh, *, skin=SKIN, lips=LIPS, teeth=TEETH, shade=None):
-    """A portrait that shows its teeth, and below them a rim of the lower lip that landmarks count as inside.
+    """Make a portrait that shows its teeth, and a rim of the lower lip that landmarks count as inside.
 
-    With a shade, its colour, the teeth lie in it along the upper lip and in the corners.
+    With ``shade``, a colour, the teeth are in shade along the upper lip and in the corners.
     """
     apart = ExpressionBasis(mesh).lips_apart
     face = made_face(mesh, scale=18.0, displacement=apart * np.float32(0.6))
@@ -261,7 +261,7 @@ def test_teeth_in_orange_light_are_told_from_gums_and_the_dark(mesh, inside, are
 
 @pytest.mark.parametrize(("own", "counts"), [((220, 210, 202), True), ((206, 150, 130), False)])
 def test_a_few_own_teeth_say_of_what_colour_made_ones_are(mesh, own, counts):
-    """In orange light made ones were as orange as the skin, beside own ones that were white."""
+    """Check teeth in orange light: made ones were as orange as the skin, beside white ones of its own."""
     rgb, face = laughing(mesh, skin=(212, 138, 107), lips=(150, 95, 90), teeth=(60, 25, 25))
     dark = (rgb == (60, 25, 25)).all(axis=-1)
     plain = Mouth(rgb, build_rig(mesh, face, size=rgb.shape[:2])).tones.teeth
@@ -283,13 +283,13 @@ def test_what_shades_a_portraits_own_teeth_stays_behind_with_its_lips(mesh):
         rest = animator.draw(bend(rig, mesh, FaceMotion(vertices=still), displacement=still, gains=Gains()))
         bent = animator.bent(shouting())
         drawn = animator.draw(bent).astype(float)
-    # A face at rest shows it as the portrait does, corners included.
+    # A face at rest shows it like the portrait, corners included.
     inner = face.landmarks[list(INNER_UPPER_LIP + INNER_LOWER_LIP), :2]
     (left, top), (right, bottom) = np.rint([inner.min(axis=0), inner.max(axis=0)]).astype(int)
     mouth = np.s_[top : bottom + 1, left : right + 1]
     edge = cv2.dilate((rgb == TEETH).all(axis=-1).astype(np.uint8), np.ones((5, 5), np.uint8))[mouth]
     assert np.abs(rest[mouth].astype(int) - rgb[mouth])[edge == 0].max() < 15
-    # A lip that rises shows more of the teeth, not the shade and then others.
+    # A rising lip shows more of the teeth, not the shade and then other teeth.
     upper, lower = bent.places[[13, 14]]
     for x in range(round(upper[0]) - 8, round(upper[0]) + 9, 4):
         luma = drawn[round(upper[1]) + 3 : round(lower[1]) - 2, x] @ LUMA
@@ -310,7 +310,8 @@ def test_below_a_portraits_own_teeth_a_shout_shows_the_dark(mesh, toothy):
         luma = drawn[round(upper[1]) : round(lower[1]) - 2, across] @ LUMA
         teeth = np.flatnonzero(luma > 0.8 * (np.array(TEETH) @ LUMA))
         assert len(teeth) > 6
-        # Neither the lip's rim nor a made row hangs below them: three pixels on, it is as dark as the throat.
+        # Neither the lip's rim nor a made row is below them: three pixels further it is as dark as the
+        # throat.
         below = luma[teeth[-1] + 3 :]
         assert below[:RIM_PX].max() < 1.03 * below[2 * RIM_PX]
 
@@ -363,7 +364,7 @@ def test_a_lower_tooth_that_a_portrait_shows_does_not_hang_below_its_upper_ones(
     rgb, face = laughing(mesh)
     x, y = np.rint(face.landmarks[14, :2]).astype(int)
     columns = np.s_[x - 6 : x + 7]
-    rgb[y - RIM_PX : y, columns] = TEETH  # where the lip's rim was
+    rgb[y - RIM_PX : y, columns] = TEETH  # where the rim of the lip was
     rgb[y - RIM_PX - 3 : y - RIM_PX, columns] = (60, 30, 28)
     with MeshAnimator(mesh) as animator:
         animator.set_portrait(rgb, face=face)
@@ -402,7 +403,7 @@ def test_a_lower_tooth_that_touches_upper_ones_is_no_spike_of_these(mesh, across
 def test_made_teeth_do_not_hang_below_the_last_own_one_beside_them(mesh, side):
     rgb, face = laughing(mesh)
     x, y = np.rint(face.landmarks[14, :2]).astype(int)
-    # The lip covers the last own ones, and the dark of the corner is beside them.
+    # The lip covers the last of its own teeth; beside them is the dark corner.
     for out, rise in ((range(18, 30), 7), (range(30, 60), 40)):
         for column in (x + side * away for away in out):
             rows = np.s_[y - RIM_PX - rise : y - RIM_PX + 1]
@@ -411,7 +412,7 @@ def test_made_teeth_do_not_hang_below_the_last_own_one_beside_them(mesh, side):
         animator.set_portrait(rgb, face=face)
         mouth = animator._portrait.mouth
     assert mouth._has_teeth and mouth._own_edge is not None
-    cm = PIXELS_A_CM / (18 * mouth._scale)  # rows of the texture to a pixel
+    cm = PIXELS_A_CM / (18 * mouth._scale)  # rows of the texture in a pixel
     own, beside = (
         mouth._own_edge[round(HALF_WIDTH_CM * PIXELS_A_CM + side * away * cm)] / cm for away in (24, 36)
     )
@@ -462,7 +463,7 @@ def test_a_grin_bares_teeth_where_the_portrait_speaks_with_a_dark_mouth(mesh):
     between = np.s_[round(upper[1]) + 3 : round(lower[1]) - 3, round(upper[0]) - 12 : round(upper[0]) + 13]
     assert drawn[between].size > 0
     assert np.median(drawn[between] @ LUMA) > 0.6 * (np.array(SKIN) @ LUMA)
-    upper, lower = rest.places[[13, 14]]  # and a face at rest shows what the portrait does
+    upper, lower = rest.places[[13, 14]]  # at rest, the face shows what the portrait does
     assert still[round((upper[1] + lower[1]) / 2), round(upper[0])] @ LUMA < 0.4 * (np.array(SKIN) @ LUMA)
 
 
@@ -495,7 +496,7 @@ def test_made_teeth_are_not_as_red_as_lips_that_are_counted_as_inside(mesh):
     y = round(float(face.landmarks[14, 1]))
     inside = (rgb == (205, 200, 190)).all(axis=-1)
     inside[: y - RIM_PX - 3] = False
-    rgb[inside] = (225, 160, 150)  # with the rim two fifths of what is between them
+    rgb[inside] = (225, 160, 150)  # with the rim in two fifths of the opening
     mouth = Mouth(rgb, build_rig(mesh, face, size=rgb.shape[:2]))
     assert mouth._has_teeth
     assert np.abs(mouth.tones.teeth / mouth.tones.teeth.max() - np.array((205, 200, 190)) / 205).max() < 0.03
@@ -522,12 +523,12 @@ def test_a_strip_of_own_teeth_leaves_as_lips_part_wide(mesh, strip):
 
 
 def test_own_teeth_go_on_above_where_the_lip_hides_them(mesh):
-    """A made row above them was a second row of teeth, of other columns."""
+    """Regression: a made row above them was a second row of teeth with different columns."""
     rgb, face = laughing(mesh)
     y = round(float(face.landmarks[14, 1])) - RIM_PX
     middle = round(float(face.landmarks[14, 0]))
     upper = rgb[: y - 13]
-    upper[(upper == TEETH).all(axis=-1)] = LIPS  # 0.72 cm of them are seen
+    upper[(upper == TEETH).all(axis=-1)] = LIPS  # 0.72 cm of them are visible
     teeth = (rgb == TEETH).all(axis=-1)
     for x in range(middle - 20, middle + 21, 10):
         rgb[:, x : x + 2][teeth[:, x : x + 2]] = (150, 140, 130)
@@ -544,10 +545,10 @@ def test_own_teeth_go_on_above_where_the_lip_hides_them(mesh):
 
 
 def test_a_portrait_as_wide_as_its_mouth_stays_as_it_was(mesh):
-    """What is looked at is then a view of the portrait."""
+    """Check a portrait that is all mouth, so that what is examined is a view of the portrait."""
     rgb, face = laughing(mesh)
     upper = rgb[: round(float(face.landmarks[14, 1])) - RIM_PX - 13]
-    upper[(upper == TEETH).all(axis=-1)] = LIPS  # these are drawn anew
+    upper[(upper == TEETH).all(axis=-1)] = LIPS  # these are redrawn
     left, right = np.rint(face.landmarks[[61, 291], 0]).astype(int)
     first, last = left - 10, right + 10
     landmarks = face.landmarks - np.float32((first, 0, 0))
@@ -560,7 +561,7 @@ def test_a_portrait_as_wide_as_its_mouth_stays_as_it_was(mesh):
 
 
 def test_lower_teeth_of_an_open_mouth_do_not_hang_in_the_middle_of_it(mesh):
-    """Taken for upper ones they floated below the lip that they were to hang from."""
+    """Regression: taken for upper teeth, they floated below the lip that they were to hang from."""
     apart = ExpressionBasis(mesh).lips_apart
     face = made_face(mesh, scale=18.0, displacement=apart * np.float32(1.6))
     rgb = painted(face)
@@ -576,7 +577,7 @@ def test_lower_teeth_of_an_open_mouth_do_not_hang_in_the_middle_of_it(mesh):
         made = Mouth(rgb, build_rig(mesh, face, size=rgb.shape[:2]))
         assert made._has_teeth is seen
         assert (made._own_edge is not None) is seen and (made.bared_cm > 0) is seen
-        if not seen:  # made ones hang from the upper lip, not from where these end
+        if not seen:  # made ones hang from the upper lip, not from the end of these
             assert made._upper_edge[1] > made._rest_up - 0.6 * made._rest_gap_cm
 
 
@@ -584,7 +585,7 @@ def test_lower_teeth_of_an_open_mouth_do_not_hang_in_the_middle_of_it(mesh):
     "shape", [{"gap": 0.5, "wider": 0.0}, {"gap": 0.95, "wider": -0.2}], ids=["closing", "round"]
 )
 def test_on_less_room_the_rim_of_own_teeth_leaves_no_spots_in_the_corners(mesh, shape):
-    """What the portrait shows beside and below its own teeth was squeezed to fangs and dark spots."""
+    """Regression: what the portrait shows beside and below its teeth was squeezed to fangs and dark spots."""
     rgb, face = laughing(mesh)
     with MeshAnimator(mesh) as animator:
         animator.set_portrait(rgb, face=face)
@@ -601,7 +602,7 @@ def test_on_less_room_the_rim_of_own_teeth_leaves_no_spots_in_the_corners(mesh, 
 
 
 def test_lower_teeth_that_a_speaking_portrait_shows_stay_at_the_lip_that_sinks(mesh):
-    """They stayed with the skull: half faded, they floated in the middle of the mouth."""
+    """Regression: they stayed with the skull, and floated half faded in the middle of the mouth."""
     apart = ExpressionBasis(mesh).lips_apart
     face = made_face(mesh, scale=18.0, displacement=apart * np.float32(1.6))
     rgb = painted(face)
@@ -623,7 +624,7 @@ def test_lower_teeth_that_a_speaking_portrait_shows_stay_at_the_lip_that_sinks(m
 
 
 def test_lips_that_close_over_bared_teeth_cover_them_to_their_ends(mesh):
-    """In a round mouth the upper teeth of a portrait that grins stood out as far as in its grin."""
+    """Check a round mouth, in which the upper teeth of a grinning portrait stood out as far as in its grin."""
     rgb, face = laughing(mesh)
     with MeshAnimator(mesh) as animator:
         animator.set_portrait(rgb, face=face)
@@ -639,7 +640,7 @@ def test_lips_that_close_over_bared_teeth_cover_them_to_their_ends(mesh):
             portrait.rig, mesh, FaceMotion(vertices=now - rest), displacement=now - rest, gains=Gains()
         )
         placed = portrait.mouth.placed(bent)
-        # They stay where the skull has them.
+        # They stay where they are in the skull.
         assert placed.own[1, 2] == pytest.approx(portrait.mouth._own_matrix(bent.pose, 0.0)[1, 2], abs=0.1)
 
 
@@ -650,7 +651,7 @@ def test_a_narrow_own_tooth_that_stands_apart_keeps_its_end(mesh):
     for start, stop in (
         (12, 15),
         (20, 40),
-    ):  # beside the front ones one of 5 pixels, 0.33 cm, hangs as low as they do
+    ):  # one of 5 pixels, 0.33 cm, hangs beside and as low as the front ones
         part = rgb[bottom - 6 : bottom + 1, x + start : x + stop]
         part[(part == TEETH).all(axis=-1)] = (60, 30, 28)
     mouth = Mouth(rgb, build_rig(mesh, face, size=rgb.shape[:2]))

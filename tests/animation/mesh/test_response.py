@@ -1,4 +1,4 @@
-"""What a portrait needs more of an expression, measured with readers whose readings are known."""
+"""Tests of how much more of an expression a portrait needs, with readers of known readings."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def basis(mesh):
 
 
 def reader(mesh, basis, *, of_jaw, in_smile):
-    """Reads of a jaw's strength the share ``of_jaw``, in a full smile ``in_smile``."""
+    """Make a reader that reads the share ``of_jaw`` of a jaw's strength, or ``in_smile`` in a full smile."""
     fields = [basis.field("jawOpen"), basis.field("mouthSmileLeft") + basis.field("mouthSmileRight")]
     solve = np.linalg.pinv(np.stack([field.ravel() for field in fields]).T)
     face = made_face(mesh)
@@ -55,7 +55,7 @@ def reader(mesh, basis, *, of_jaw, in_smile):
 
 
 def measured(mesh, basis, read, *, own_smile=0.0):
-    """The response of a portrait that smiles with some strength itself."""
+    """Measure the response of a portrait that smiles with strength ``own_smile``."""
     lips = LipFit(basis, mesh.vertices)
     return measure_response(basis, lips, mesh, read, own_smile=smile_of(basis, own_smile))
 
@@ -65,7 +65,7 @@ def smile_of(basis, strength):
 
 
 def adjusted(basis, response, shown, *, narrower=0.0, **named):
-    """What is drawn when a driver does ``shown``, and the network names it so."""
+    """Return what is drawn when a driver does ``shown``, and the network reads ``named``."""
     weights = np.zeros(52, np.float32)
     for name, value in named.items():
         weights[BLENDSHAPE_INDEX[name]] = value
@@ -76,7 +76,7 @@ def adjusted(basis, response, shown, *, narrower=0.0, **named):
 
 
 def jaw_of(basis, response, *, jaw, smile):
-    """The strength of the jaw in what is drawn when a driver opens it."""
+    """Return the strength of the drawn jaw when a driver opens it."""
     names = {"jawOpen": jaw, "mouthSmileLeft": smile, "mouthSmileRight": smile}
     shown = sum(basis.field(name) * np.float32(strength) for name, strength in names.items())
     drawn = adjusted(basis, response, shown, **names)
@@ -92,14 +92,14 @@ def test_a_jaw_is_opened_by_what_a_portrait_hides_of_it(mesh, basis):
 def test_a_smile_that_hides_the_jaw_opens_it_more(mesh, basis):
     response = measured(mesh, basis, reader(mesh, basis, of_jaw=0.8, in_smile=0.5))
     assert jaw_of(basis, response, jaw=0.4, smile=0.0) == pytest.approx(0.5, abs=0.01)
-    # Not by all of what would read as the driver: 0.8 in a full smile, 0.65 in half a smile.
+    # Not all of what would read like the driver: 0.8 in a full smile, 0.65 in half a smile.
     assert jaw_of(basis, response, jaw=0.4, smile=1.0) == pytest.approx(0.4 + 0.85 * 0.4, abs=0.02)
     assert jaw_of(basis, response, jaw=0.4, smile=0.5) == pytest.approx(0.4 + 0.925 * 0.25, abs=0.02)
 
 
 def test_a_jaw_is_opened_by_no_more_than_a_face_allows(mesh, basis):
     response = measured(mesh, basis, reader(mesh, basis, of_jaw=0.3, in_smile=0.3))
-    # By 0.55 more than the driver's at most, and to 1.15 altogether.
+    # At most 0.55 more than the driver's, and 1.15 in all.
     assert jaw_of(basis, response, jaw=0.5, smile=0.0) == pytest.approx(0.5 + 0.55, abs=0.02)
     assert jaw_of(basis, response, jaw=0.9, smile=0.0) == pytest.approx(1.15, abs=0.02)
 
@@ -157,7 +157,7 @@ def test_a_side_of_a_smile_that_is_hardly_seen_takes_the_others_curve(mesh, basi
 
 
 def make_smile_reader(mesh, basis):
-    """Readers of smiles whose right side reads as a share of the left one."""
+    """Make readers of smiles whose right side reads as a share of the left one."""
     field, face = basis.field("mouthSmileLeft") + basis.field("mouthSmileRight"), made_face(mesh)
 
     def reads(far):
@@ -184,7 +184,7 @@ def test_an_upper_lip_does_not_climb_into_the_nose(mesh, basis):
 
 
 def test_glances_are_drawn_as_far_as_they_read(mesh, basis):
-    """MediaPipe reads two thirds of an iris's way."""
+    """Check MediaPipe, which reads two thirds of an iris's movement."""
     face = made_face(mesh)
 
     def read(motion):
@@ -231,7 +231,7 @@ def test_lips_are_as_far_apart_as_the_drivers_whatever_the_portraits_are(mesh, b
 
 
 def test_lips_of_a_portrait_that_shouts_meet_too(mesh, basis):
-    """The jaw closed by 1.6 cm at most: a mouth that is open by 4 cm never shut, in up to 64 % of a driver's frames."""
+    """Regression: a jaw closed by 1.6 cm at most, so a mouth open by 4 cm stayed open in up to 64 % of frames."""
     jaw = basis.field("jawOpen")
     rest = mesh.vertices + jaw * np.float32((4.1 - gap_cm(mesh.vertices)) / gap_cm(jaw))
     for gap in (0.0, 0.5, 4.1):
@@ -243,7 +243,7 @@ def test_lips_of_a_portrait_that_shouts_meet_too(mesh, basis):
 def test_a_mouth_grows_wider_by_as_much_as_the_drivers_or_by_their_share_if_it_is_small(
     mesh, basis, size, unit_cm
 ):
-    """A broad one grew by its own share, and was measured by another: grins became half as wide again."""
+    """Regression: broad mouths grew by their share, measured otherwise, so grins were half as wide again."""
     rest = mesh.vertices * np.array([size, 1, 1], np.float32)
     lips = LipFit(basis, rest)
     for change in (-0.2, 0.15, 0.25):
@@ -282,7 +282,7 @@ def test_a_smile_that_only_the_portrait_shows_is_taken_from_its_width_and_given_
         assert width_cm(fitted) - width_cm(mesh.vertices) == pytest.approx(
             change * CANONICAL_WIDTH_CM, abs=0.05
         )
-    # Within its own smile all is read that is drawn, whatever is read of a smile upon a smile.
+    # Within the portrait's smile all that is drawn is read, whatever is read of a smile on top of a smile.
     curve = Curve(np.array([-1.0, 0.0, 1.0]), np.array([-0.6, 0.0, 0.6]))
     response = Response(basis, {"mouth wider": curve})
     assert response.lips(0.0, 0.2, own_gap=0.0, own_width=0.3)[1] == pytest.approx(0.2)
@@ -291,7 +291,7 @@ def test_a_smile_that_only_the_portrait_shows_is_taken_from_its_width_and_given_
 
 
 def test_a_mouth_that_is_drawn_together_too_far_gets_half_of_it_back(mesh, basis):
-    """As a portrait's own smile goes meanwhile; it stayed so narrow."""
+    """Check a mouth that stayed this narrow, as the portrait's own smile fades at the same time."""
     rest = mesh.vertices
     lips, pucker = LipFit(basis, rest), basis.field("mouthPucker")
     asked = -0.2
@@ -304,7 +304,7 @@ def test_a_mouth_that_is_drawn_together_too_far_gets_half_of_it_back(mesh, basis
 
 
 def test_a_smiling_mouth_that_is_drawn_together_is_as_narrow_as_it_would_be_without_its_smile(mesh, basis):
-    """Beside its width in the smile it stayed a centimetre wider than the driver's pucker."""
+    """Regression: with the smile's width it stayed a centimetre wider than the driver's pucker."""
     smile, pucker, asked = smile_of(basis, 0.9), basis.field("mouthPucker"), -0.3
     rest = mesh.vertices + smile
     lips = LipFit(basis, rest, own_smile=smile)
@@ -321,14 +321,14 @@ def test_a_smiling_mouth_that_is_drawn_together_is_as_narrow_as_it_would_be_with
 
 
 def test_a_driver_who_smiles_as_the_portrait_does_leaves_its_teeth_bare(mesh, basis):
-    """The lip that covers them in a round mouth came down by 0.3 cm in that very smile, too."""
+    """Regression: the lip that covers teeth in a round mouth also came down by 0.3 cm in that smile."""
     rest = mesh.vertices + smile_of(basis, 0.8) + basis.lips_apart
     lips, upper, wide = (
         LipFit(basis, rest, bared_cm=1.2),
         INNER_UPPER_LIP[5],
         basis.lips_apart * np.float32(0.5),
     )
-    gap = gap_cm(rest)  # the driver's lips part by as much, and the portrait's are parted already
+    gap = gap_cm(rest)  # the driver's lips part as much, and the portrait's are parted already
     heights = [
         float(lips.fit(wide, gap=gap, wider=0.0, smiles=smiles)[upper, 1]) for smiles in (0.0, 0.5, 1.0)
     ]
@@ -353,7 +353,7 @@ def test_an_upper_lip_keeps_its_area_in_a_smile(mesh, basis):
 
 
 def test_corners_do_not_hang_beside_lips_that_are_drawn_together_where_a_smile_was(mesh, basis):
-    """Shut by their lower lip, they lay .5 cm above the corners that the smile had held up: an arch, as of grief."""
+    """Regression: shut by the lower lip, they were .5 cm above the faded smile's corners, an arch as of grief."""
     smile = smile_of(basis, 0.8)
     rest = mesh.vertices + smile + basis.lips_apart
     lips = LipFit(basis, rest, own_smile=smile)
@@ -365,7 +365,7 @@ def test_corners_do_not_hang_beside_lips_that_are_drawn_together_where_a_smile_w
     assert gap_cm(rest + levelled) == pytest.approx(gap_cm(rest + hanging), abs=0.01)
     along = (rest + levelled)[list(INNER_UPPER_LIP), 1] - (rest + levelled)[list(INNER_LOWER_LIP), 1]
     assert along.max() < 0.05  # they meet as before
-    # A driver's own corners may hang, a smile that stays is left alone, and so is a mouth without one.
+    # A driver's own corners may hang; a smile that stays, and a mouth without one, do not change.
     assert level_cm(rest + lips.levelled(hanging, level=0.15, unsmiled=1.0)) == pytest.approx(0.2, abs=0.04)
     assert lips.levelled(hanging, level=0.0, unsmiled=0.0) is hanging
     assert LipFit(basis, rest).levelled(hanging, level=0.0, unsmiled=1.0) is hanging
@@ -374,13 +374,13 @@ def test_corners_do_not_hang_beside_lips_that_are_drawn_together_where_a_smile_w
 
 
 def test_an_open_mouth_is_as_round_as_the_drivers_whatever_smile_the_portrait_shows(mesh, basis):
-    rest = mesh.vertices + smile_of(basis, 0.8)  # whose corners stand above its upper lip
+    rest = mesh.vertices + smile_of(basis, 0.8)  # its corners are above the upper lip
     shout = basis.field("jawOpen")
     lips = LipFit(basis, rest)
     assert corners_cm(rest).max() < 0
     fitted = lips.fit(shout, gap=gap_cm(shout), wider=0.0, corners=corners_cm(shout))
     assert corners_cm(rest + fitted) == pytest.approx(corners_cm(shout), abs=0.05)
-    # Closed lips keep it, and so do corners that hang already.
+    # Closed lips keep it, as do corners that hang already.
     closed = lips.fit(shout * 0, gap=0.0, wider=0.0, corners=corners_cm(shout * 0))
     assert closed == pytest.approx(lips.fit(shout * 0, gap=0.0, wider=0.0), abs=1e-6)
     hanging = LipFit(basis, mesh.vertices - smile_of(basis, 0.5))
@@ -401,7 +401,7 @@ def test_the_steady_reader_is_the_mean_of_finding_and_following(face_model, astr
 
 
 def test_a_grin_and_a_smile_have_widths_of_their_own(mesh, basis):
-    """A reader that sees all of a grin's width, three quarters of a smile's, and of a pucker's."""
+    """Check a reader that sees all of a grin's width, and three quarters of a smile's and of a pucker's."""
     face = made_face(mesh)
     right, left = (face.landmarks[corner, :2] for corner in MOUTH_CORNERS)
 
@@ -419,7 +419,7 @@ def test_a_grin_and_a_smile_have_widths_of_their_own(mesh, basis):
 
 
 def test_parted_lips_of_a_painting_are_drawn_as_far_apart_as_it_shows_them(mesh, basis):
-    """A third is read of a gap below half a centimetre."""
+    """Check a third, which is what is read of a gap below half a centimetre."""
     apart = basis.lips_apart / np.float32(gap_cm(basis.lips_apart))
 
     def read(motion):
@@ -434,7 +434,7 @@ def test_parted_lips_of_a_painting_are_drawn_as_far_apart_as_it_shows_them(mesh,
 
 
 def test_what_a_reader_sees_too_much_of_a_gap_is_filled_by_the_lips(mesh, basis):
-    """Not in a grin, whose lips are thin, nor by lips that shout in the portrait."""
+    """Check that lips fill it, except in a grin, whose lips are thin, or if the portrait shouts."""
     apart = basis.lips_apart / np.float32(gap_cm(basis.lips_apart))
 
     def reads_more(by_cm):
@@ -467,13 +467,13 @@ def test_fuller_lips_fill_a_gap_from_its_edges_and_keep_their_outline(mesh, basi
     np.testing.assert_array_equal(full[list(LOWER_LIP_ROWS[0])], thin[list(LOWER_LIP_ROWS[0])])
     for rows, sign in ((UPPER_LIP_ROWS, -1), (LOWER_LIP_ROWS, 1)):
         moved = [sign * (full - thin)[list(row[2:-2]), 1] for row in rows]
-        assert (np.diff(moved, axis=0) > 0).all()  # each row by more than that beyond it
+        assert (np.diff(moved, axis=0) > 0).all()  # each row by more than the one beyond it
     faded = rest + lips.fit(still, gap=0.9, wider=0.0, fuller_cm=0.3, share=0.0)
     np.testing.assert_allclose(faded, rest, atol=1e-6)
 
 
 def test_a_pucker_of_parted_lips_is_drawn_as_it_reads_of_those(mesh, basis):
-    """A reader sees less of a pucker with lips apart than with closed ones."""
+    """Check a reader that sees less of a pucker with parted lips than with closed ones."""
     face, field, apart = made_face(mesh), basis.field("mouthPucker"), basis.lips_apart
     closed = face_with_closed_lips(mesh, basis)
 
@@ -498,7 +498,7 @@ def test_a_pucker_of_parted_lips_is_drawn_as_it_reads_of_those(mesh, basis):
     assert drawn(0.0, 0.4) == pytest.approx(0.4, abs=0.03)
     assert drawn(0.4, 0.4) == pytest.approx((0.4 + 0.4 / 0.7) / 2, abs=0.03)
     assert drawn(1.5, 0.4) == pytest.approx(0.4 / 0.7, abs=0.03)
-    assert drawn(1.5, 0.65) == pytest.approx(0.9, abs=0.03)  # no more than a quarter is added
+    assert drawn(1.5, 0.65) == pytest.approx(0.9, abs=0.03)  # at most a quarter is added
 
 
 def test_a_pucker_is_drawn_together_until_it_reads(mesh, basis):
@@ -516,7 +516,7 @@ def test_a_pucker_is_drawn_together_until_it_reads(mesh, basis):
 
 
 def test_a_pucker_of_who_smiles_in_the_portrait_is_measured_and_drawn_without_the_smile(mesh, basis):
-    """The smile goes as lips are drawn together. Kept, it would hide the pucker; taken off, it is none itself."""
+    """Check that the smile fades as lips purse: kept, it would hide the pucker; removed, it is no pucker itself."""
     face, field, smile = made_face(mesh), basis.field("mouthPucker"), smile_of(basis, 0.8)
     fields = np.stack([field[MOUTH_CORNERS[0]], smile[MOUTH_CORNERS[0]]])
 
@@ -543,7 +543,7 @@ def test_a_mouth_that_is_wide_open_in_the_portrait_closes_with_its_jaw(mesh, bas
 
 
 def test_a_smile_with_closed_lips_is_measured_with_closed_lips(mesh, basis):
-    """A portrait that shows its lips apart reads as less when they meet, and only then its smile is drawn as more."""
+    """Check a portrait with parted lips: when they meet, less of its smile is read, and only then more is drawn."""
     smile = basis.field("mouthSmileLeft") + basis.field("mouthSmileRight")
     apart = mesh.vertices + basis.lips_apart
     face = made_face(mesh)
@@ -582,4 +582,4 @@ def test_lips_that_are_brought_together_keep_their_rows_in_place(mesh, basis):
     met = rest + LipFit(basis, rest).fit(np.zeros_like(rest), gap=0.0, wider=0.0)
     for rows in (UPPER_LIP_ROWS, LOWER_LIP_ROWS):
         was, now = (np.diff([face[list(row[2:-2]), 1] for row in rows], axis=0) for face in (rest, met))
-        assert np.abs(now - was).max() < 0.1  # the upper lip's strip at the opening was drawn out by 0.4
+        assert np.abs(now - was).max() < 0.1  # the upper lip's strip at the opening was stretched by 0.4

@@ -1,4 +1,4 @@
-"""How far heads turn, and what mouths show when they open."""
+"""Tests of how far heads turn, and of what mouths show when they open."""
 
 from __future__ import annotations
 
@@ -90,11 +90,11 @@ def test_what_a_turned_portrait_hides_stays_behind_what_it_shows(mesh, yaw):
     faces_away = rig.normals[:, 2] > 0
     assert faces_away.sum() > 20
     at_rest, now = rig.sources[:468, 0], bent.places[:468, 0]
-    # The far side's outline: what lies behind it in the portrait does not come out.
+    # At the outline of the far side, nothing from behind it appears.
     far = at_rest < np.median(at_rest)
     seen, hidden = far & ~faces_away, far & faces_away
     assert now[hidden].min() > now[seen].min() - 0.01 * rig.face_height
-    # And rings around it begin where it ends, so that the outline is shown once.
+    # Rings around it begin where it ends, so that the outline shows once.
     for spoke, vertex in enumerate(rig.rings.rim):
         if rig.carried.shares[vertex] < 1:
             continue
@@ -107,7 +107,7 @@ def test_what_a_turned_portrait_hides_stays_behind_what_it_shows(mesh, yaw):
 
 
 def test_the_outline_of_a_cheek_stays_where_the_seen_skin_beside_it_can_widen(mesh):
-    """A ball that turns keeps its outline; a face that is turned far shows no skin that could reach there."""
+    """Check that a turning ball keeps its outline; a face that is turned far has no skin to widen."""
     widened = {}
     for own_yaw in (-16, -34):
         rig = rig_of(mesh, own_yaw)
@@ -120,7 +120,7 @@ def test_the_outline_of_a_cheek_stays_where_the_seen_skin_beside_it_can_widen(me
             bent = bend(given, mesh, motion, displacement=motion.vertices, gains=Gains())
             places.append(bent.places[:468])
         moved = places[0] - places[1]
-        assert np.abs(moved[[1, 4, 48, 278, 98, 327]]).max() < 0.01  # the nose has an outline of its own
+        assert np.abs(moved[[1, 4, 48, 278, 98, 327]]).max() < 0.01  # the nose has its own outline
         assert np.abs(moved[:, 1]).max() < 0.1 * np.abs(moved[:, 0]).max() + 0.01
         widened[own_yaw] = (places[1][:, 0].min() - places[0][:, 0].min()) / rig.pose.scale  # centimetres
     assert 0.06 < widened[-16] < 0.3
@@ -128,11 +128,11 @@ def test_the_outline_of_a_cheek_stays_where_the_seen_skin_beside_it_can_widen(me
 
 
 def test_a_turn_takes_no_part_of_the_outline_off(mesh):
-    """What a vertex that bulges beyond a hidden border does, the rings beside it do as well."""
+    """Check that rings beside it move like a vertex that bulges beyond a hidden border."""
     rig = rig_of(mesh, -32)
     alone = int(rig.rings.rim[28])
     shares = rig.carried.shares.copy()
-    shares[alone] = 0  # it is seen well
+    shares[alone] = 0  # it is clearly visible
     places = []
     for given in (rig, replace(rig, carried=replace(rig.carried, shares=shares))):
         motion = FaceMotion(rotation=rotation_from_degrees(12, 0, 0), vertices=np.zeros((468, 3), np.float32))
@@ -143,7 +143,7 @@ def test_a_turn_takes_no_part_of_the_outline_off(mesh):
 
 @pytest.mark.parametrize("yaw", [0, -14])
 def test_rims_of_pressed_lips_go_with_their_own_lip_when_the_head_rises_and_the_mouth_opens(mesh, yaw):
-    """The rims of lips that are pressed together face one another, not the camera."""
+    """Check rims of pressed lips, which face one another, not the camera."""
     basis = ExpressionBasis(mesh)
     pressed = basis.lips_apart * np.float32(-gap_cm(mesh.vertices) / gap_cm(basis.lips_apart))
     rims = [*INNER_UPPER_LIP[1:-1], *INNER_LOWER_LIP[1:-1]]
@@ -165,7 +165,7 @@ def test_corners_that_go_back_around_the_teeth_stay_level_in_a_bowed_head(mesh, 
     up = (rig.pose.rotation @ TO_PICTURE)[:2, 1] * rig.pose.scale
     risen = (bent.places[:468] - rig.sources[:468]) @ up / (up @ up)  # centimetres
     for corner in MOUTH_CORNERS:
-        # Depth is seen as a little height in every face that looks straight ahead.
+        # In every face that looks straight ahead, depth shows as a little height.
         assert risen[corner] - risen[13] == pytest.approx(smile[corner, 1] - smile[13, 1], abs=0.2)
 
 
@@ -178,7 +178,7 @@ def test_teeth_far_back_are_no_blacker_than_what_is_behind_them():
 
 def test_speech_hides_the_lower_teeth_that_a_grin_bares(mesh):
     basis = ExpressionBasis(mesh)
-    # The canonical face's lips are parted.
+    # The canonical face has parted lips.
     closed = basis.lips_apart * np.float32(-gap_cm(mesh.vertices) / gap_cm(basis.lips_apart))
     rig = build_rig(mesh, made_face(mesh, scale=20, displacement=closed), size=SIZE)
     rgb = np.full((*SIZE, 3), (200, 160, 140), np.uint8)
@@ -186,7 +186,7 @@ def test_speech_hides_the_lower_teeth_that_a_grin_bares(mesh):
     assert mouth.own is None
 
     def lower_edge(displacement):
-        """Centimetres by which the lower teeth stand above the lower lip."""
+        """Return the height of the lower teeth above the lower lip, in centimetres."""
         motion = FaceMotion(vertices=displacement)
         bent = bend(rig, mesh, motion, displacement=displacement, gains=Gains())
         placed = mouth.placed(bent)
@@ -214,7 +214,7 @@ def test_speech_hides_the_lower_teeth_of_portraits_that_show_theirs(mesh):
     assert mouth.own is not None
 
     def lower_edge(displacement):
-        """Centimetres by which the lower teeth stand above the lower lip."""
+        """Return the height of the lower teeth above the lower lip, in centimetres."""
         displacement = np.asarray(displacement, np.float32)
         bent = bend(rig, mesh, FaceMotion(vertices=displacement), displacement=displacement, gains=Gains())
         placed = mouth.placed(bent)
@@ -236,7 +236,7 @@ def test_teeth_do_not_shrink_with_lips_that_a_portrait_draws_together(mesh):
     rgb = np.full((*SIZE, 3), (200, 160, 140), np.uint8)
 
     def tooth(face):
-        """Pixels of a centimetre of the upper row."""
+        """Return a centimetre of the upper row, in pixels."""
         rig = build_rig(mesh, face, size=SIZE)
         opened = basis.field("jawOpen") * np.float32(0.5)
         bent = bend(rig, mesh, FaceMotion(vertices=opened), displacement=opened, gains=Gains())

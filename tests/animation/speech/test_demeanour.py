@@ -1,4 +1,4 @@
-"""Blinks, glances, nods and breath."""
+"""Tests of blinks, glances, nods and breath."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_silent_face_lives_but_little():
 
 def test_nothing_jumps():
     angles = np.array([motion.angles_degrees for motion in moved(seconds=60, speaks=True)])
-    assert np.abs(np.diff(angles, axis=0)).max() < 1.5  # degrees from picture to picture
+    assert np.abs(np.diff(angles, axis=0)).max() < 1.5  # degrees from frame to frame
 
 
 def test_brows_rise_with_the_voice():

@@ -1,4 +1,4 @@
-"""Analysing a voice."""
+"""Tests of analysing a voice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A text finds its place in the sound."""
+"""Tests of aligning a text with its sound."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_every_p_b_and_m_finds_its_place(pocketsphinx, voice):
         for before, after in zip(found.sounds, found.sounds[1:], strict=False)
     )
     assert found.sounds[0].start_seconds >= 0 and found.sounds[-1].end_seconds <= len(voice) / RATE
-    # Where lips are shut little is heard above 1 kHz.
+    # With shut lips, little is audible above 1 kHz.
     spectrum = [np.abs(np.fft.rfft(voice[at : at + 320])) for at in range(0, len(voice) - 320, 160)]
     high = np.array([row[20:].sum() for row in spectrum])
     shut = np.concatenate(
@@ -68,7 +68,7 @@ def test_other_words_than_were_said(pocketsphinx):
 
 @pytest.mark.parametrize("level", [0.0, 5e-5])
 def test_nobody_says_a_text_in_silence(pocketsphinx, level):
-    """However long it is: before, the words were laid somewhere into it."""
+    """Check long silence, in which words used to be placed somewhere."""
     noise = np.random.default_rng(1).uniform(-level, level, 4 * RATE).astype(np.float32)
     with pytest.raises(InputError, match="not found: the sound is silent"):
         align(noise, "Hello there.")

@@ -1,4 +1,4 @@
-"""Mouth shapes of speech sounds, and the expression weights that show them."""
+"""Tests of mouth shapes of speech sounds, and of the expression weights that show them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ JAW, SPREAD, PUCKER, _, TUCK, _, _ = range(len(PARAMETERS))
 
 @pytest.fixture(scope="module")
 def lip_gap(mesh):
-    """Centimetres between the lips that weights show."""
+    """Return the gap of the lips for some weights, in centimetres."""
     basis = ExpressionBasis(mesh)
 
     def gap(weights):

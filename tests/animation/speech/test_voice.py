@@ -1,4 +1,4 @@
-"""A voice moves a face: mouths open with vowels, lips meet, and what is no speech moves little."""
+"""Check that a voice moves a face: mouths open with vowels, lips meet, and other sounds move little."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PHRASE_SECONDS = (0.55, 2.2)
 
 
 def moved(samples, *, block=1600, **options):
-    """Motions of a sound that comes in blocks."""
+    """Return the motions of sound that comes in blocks."""
     voice = Voice(frame_rate=FRAME_RATE, level_db=level_of(samples), **options)
     motions = []
     for at in range(0, len(samples), block):
@@ -42,7 +42,7 @@ def weight(motions, name, start=0.0, end=1e9):
 
 @pytest.fixture(scope="module")
 def lip_gap(mesh):
-    """Centimetres between the lips, of motions."""
+    """Return the gap of the lips for each motion, in centimetres."""
     basis = ExpressionBasis(mesh)
 
     def gap(motions):
@@ -69,9 +69,9 @@ def test_vowels_open_the_mouth_and_pauses_close_it(lip_gap):
     assert widest(0.5, 0.75) > 0.25 > 0.05 > widest(0.0, 0.3)
     assert widest(0.5, 0.75) > 1.5 * widest(1.3, 1.5)
     assert max(widest(0.95, 1.1), widest(1.8, 2.0)) < 0.1
-    for pause in ((0.0, 0.3), (1.0, 1.15), (1.85, 2.0)):  # and those that a portrait shows apart, too
+    for pause in ((0.0, 0.3), (1.0, 1.15), (1.85, 2.0)):  # also for a portrait with parted lips
         assert weight(motions, "mouthClose", *pause).min() > 0.15
-        assert weight(motions, "mouthPressLeft", *pause).max() < 0.02  # at rest, not for a p
+        assert weight(motions, "mouthPressLeft", *pause).max() < 0.02  # resting, not pressed for a p
     assert weight(motions, "mouthClose", 0.55, 0.65).max() < 0.02
     pucker = [weight(motions, "mouthPucker", start, start + 0.2).max() for start in (0.5, 1.3)]
     assert pucker[1] > pucker[0] + 0.1
@@ -82,7 +82,7 @@ def test_lips_meet_in_a_sentence(voice_samples, lip_gap):
     gaps = lip_gap(motions)
     spoken = gaps[round(PHRASE_SECONDS[0] * FRAME_RATE) : round(8.5 * FRAME_RATE)]
     closings = int(((spoken[1:] < 0.06) & (spoken[:-1] >= 0.06)).sum())
-    assert 12 <= closings <= 30  # of eighteen p, b and m, some beside each other, and pauses
+    assert 12 <= closings <= 30  # for eighteen p, b and m, some adjacent, and pauses
     assert spoken.max() > 0.5
     assert (spoken < 0.06).mean() < 0.6
 
@@ -149,7 +149,7 @@ def test_what_is_no_speech_moves_little(kind, lip_gap):
     assert lip_gap(motions).mean() < 0.1
     assert (
         len({tuple(np.round(motion.rotation.ravel(), 6)) for motion in motions}) > 100
-    )  # alive all the same
+    )  # it moves nevertheless
     if kind == "silence":
         assert voice.audible_count == 0
 

@@ -16,7 +16,7 @@ from vitascope.models.store.store import ModelStore
 
 
 class OneLook:
-    """A sampler that looked once."""
+    """A sampler with one sample."""
 
     def samples(self):
         gpu = GpuFigures(
@@ -50,7 +50,7 @@ def clip(tmp_path_factory):
 
 @pytest.fixture
 def typed(tmp_path, monkeypatch):
-    """Type a line; gives what was answered."""
+    """Return a function that types a line, and returns the answer."""
     monkeypatch.chdir(tmp_path)
     page = io.StringIO()
     with JobLine(on_end=lambda job: console.tell(job)) as jobs:

@@ -1,4 +1,4 @@
-"""Live animation from the prompt of ``vitascope interactive``."""
+"""Tests of live animation from the prompt of ``vitascope interactive``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FakeSession:
 
 
 class FakeAnimation:
-    """Stands in for ``animate_live``: opens, and runs until it is stopped."""
+    """Replaces ``animate_live``: opens, and runs until it is stopped."""
 
     def __init__(self):
         self.given = None
@@ -51,7 +51,7 @@ class FakeAnimation:
 
 @pytest.fixture
 def prompt(monkeypatch, tmp_path):
-    """Type a line; gives what was answered."""
+    """Return a function that types a line, and returns the answer."""
     animation = FakeAnimation()
     monkeypatch.setattr(live_run, "animate_live", animation)
     monkeypatch.chdir(tmp_path)
@@ -105,7 +105,7 @@ def test_from_animate_to_stop(prompt):
     prompt("stop live")
     assert prompt.run.wait(timeout_seconds=PATIENCE_SECONDS)
     assert prompt.ended == ["live: stopped"]
-    prompt("animate a.jpg -d 0 --sink null")  # and once more
+    prompt("animate a.jpg -d 0 --sink null")  # a second run
     eventually(lambda: prompt.animation.given[1] == "0")
 
 

@@ -1,4 +1,4 @@
-"""Copies of recorded calls are joined."""
+"""Check that copies in recorded calls are merged."""
 
 from __future__ import annotations
 

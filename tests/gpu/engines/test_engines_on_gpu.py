@@ -59,7 +59,7 @@ def test_memory_of_another_library_is_adopted_without_a_copy_and_kept_alive():
     freed = []
 
     class Value:
-        """What the binding uses of an ``onnxruntime.OrtValue``."""
+        """The part of an ``onnxruntime.OrtValue`` that the binding uses."""
 
         def __init__(self):
             self.memory = cupy.arange(12, dtype=np.float32)
@@ -124,7 +124,7 @@ def test_verdicts_are_kept_for_this_gpu_and_driver(tmp_path):
 
     machine = Machine.of_gpu(0)
     assert "compute capability" in machine.gpu
-    # Without the driver's own tool, CUDA's number.
+    # Without the driver's own tool, this is CUDA's number.
     assert machine.driver.removeprefix("CUDA ").split(".")[0].isdigit()
     for _ in range(2):
         chosen = choose_engine(

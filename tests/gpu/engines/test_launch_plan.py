@@ -1,4 +1,4 @@
-"""Recorded launches: what shares memory never lives at the same time, and a plan survives its JSON."""
+"""Check that launches which share memory are never alive together, and that plans survive JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vitascope.gpu.engines.launch_plan import (
 
 
 def interpreted(plan, weights, inputs):
-    """Launches of ``sum``: the last argument becomes the first element of all others, added, and a number."""
+    """Interpret launches of ``sum``: the last argument becomes the sum of a number and the others' first elements."""
     memory = np.full(plan.memory_bytes, 0xAA, np.uint8)
 
     def read(places):
@@ -42,7 +42,7 @@ def interpreted(plan, weights, inputs):
                 target = block[value : value + 4].view(np.int32)
                 total += int(target[0])
         total -= int(target[0])
-        # The kernel fills the whole of its output: what it was told is the number of elements.
+        # The kernel fills its whole output; the grid holds the number of elements.
         count = launch.grid[0]
         memory[value : value + 4 * count].view(np.int32)[:] = total
     return {name: own.copy() for name, own in read(plan.outputs).items()}

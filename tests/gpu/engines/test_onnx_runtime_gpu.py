@@ -1,4 +1,4 @@
-"""The engine's calls of ONNX Runtime on a GPU; neither is needed."""
+"""Tests of the engine's calls of ONNX Runtime on a GPU, with a fake library and no GPU."""
 
 from __future__ import annotations
 
@@ -91,9 +91,7 @@ def test_a_captured_graph_keeps_its_buffers_and_has_one_id_for_each_shape(use, c
     for rows in (1, 1):
         np.testing.assert_array_equal(engine.run({"x": cupy.asarray(X[:rows])})["negative"], -X[:rows])
     for factor, twice in zip((1, 2, 3), kept, strict=True):
-        np.testing.assert_array_equal(
-            twice, 2 * factor * X
-        )  # a later replay did not write into an earlier result
+        np.testing.assert_array_equal(twice, 2 * factor * X)  # a later replay leaves earlier results alone
     runs = ort.sessions[0].runs
     assert [options.entries["gpu_graph_id"] for _, options in runs] == ["-1", "1", "1", "-1", "2"]
     assert runs[1][0] is runs[2][0]

@@ -1,4 +1,4 @@
-"""Profiles of ONNX Runtime's sessions: operators of the network that ran, with its shapes, and only where asked for."""
+"""Tests of ONNX Runtime's profiles: operators of the network that ran, with its shapes, on request only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vitascope.gpu.engines.onnx_runtime import OnnxRuntimeEngine, operator_trace
 
 @pytest.fixture(scope="module")
 def network():
-    """A convolution of 3 to 8 channels with a bias, and a ReLU behind it."""
+    """Build a convolution from 3 to 8 channels with a bias, followed by a ReLU."""
     weights = numpy_helper.from_array(np.ones((8, 3, 3, 3), np.float32), "w")
     bias = numpy_helper.from_array(np.ones(8, np.float32), "b")
     graph = helper.make_graph(

@@ -1,4 +1,4 @@
-"""The engine of launch plans around its graphs, on a stand-in for CuPy; ``tests/models`` runs real ones on a GPU."""
+"""Tests of the launch plan engine with a fake CuPy; ``tests/models`` runs real plans on a GPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vitascope.gpu.engines.plan_engine import PlanEngine, PlanStore, StoredPlan
 
 
 class Ready:
-    """A plan that gives back what it got."""
+    """Simulates a plan that returns its input."""
 
     made: ClassVar[list[Ready]] = []
 
@@ -86,18 +86,18 @@ def test_the_least_recently_used_plan_goes_once_the_gpu_is_through(cupy):
     for sizes in ((3,), (2,), (3,), (1,)):
         engine.run(sizes, {"x": 0})
     assert [one.closed for one in Ready.made] == [False, True, False]
-    assert cupy.diary.count(("device waits",)) == 2  # once for the first one's memory
+    assert cupy.diary.count(("device waits",)) == 2  # once for the memory of the first one
     assert engine.plan_count == 2
     assert all(one.weights is Ready.made[0].weights for one in Ready.made)
 
 
 def test_plans_share_the_memory_of_the_largest(cupy):
-    """A network sees a video in several sizes, one after the other."""
+    """Check a network that sees a video in several sizes in turn."""
     engine, large, small = engine_in(None), (1 << 16,), (1,)
     engine.run(small, {"x": 0})
     first = Ready.made[0].memory
     engine.run(large, {"x": 0})
-    assert Ready.made[0].closed  # it may not keep the smaller memory
+    assert Ready.made[0].closed  # it must not hold the smaller memory
     assert first is not Ready.made[1].memory
     engine.run(small, {"x": 0})
     engine.run(large, {"x": 0})

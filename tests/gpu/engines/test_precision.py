@@ -16,7 +16,7 @@ PICTURES = {"x": np.ones((5, 3), np.float32)}
 
 @pytest.fixture
 def modelopt(monkeypatch):
-    """NVIDIA's converter by its documented interface; marks what it was asked for in the file's producer."""
+    """Simulate NVIDIA's converter by its documented interface; it records the request in the file's producer."""
     calls = []
 
     def marked(model, how):

@@ -10,7 +10,7 @@ INPUTS = {"x": np.linspace(0, 1, 50, dtype=np.float32)}
 
 
 class Doubling:
-    """An engine that can be wrong, or fail."""
+    """Simulates an engine that can be wrong, or fail."""
 
     def __init__(self, name, *, error=0.0, failure=None):
         self.name, self.error, self.failure, self.closed, self.runs = name, error, failure, False, 0
@@ -26,7 +26,7 @@ class Doubling:
 
 
 class Rack:
-    """Candidates over engines, and which of those were opened."""
+    """Holds candidates, and records which of them were opened."""
 
     def __init__(self):
         self.opened = []

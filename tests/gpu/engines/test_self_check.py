@@ -24,7 +24,7 @@ INPUTS = {"x": np.random.default_rng(0).random((4, 5), dtype=np.float32)}
 
 
 class Counted:
-    """A runner that doubles, with an error of a share of the result, and counts its runs."""
+    """Doubles its input, with a relative error, and counts its runs."""
 
     def __init__(self, error=0.0):
         self.error, self.calls = error, 0

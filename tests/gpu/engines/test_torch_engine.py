@@ -1,4 +1,4 @@
-"""PyTorch networks behind the engine port, on the processor: modes, plans, packages, switches."""
+"""Tests of PyTorch networks behind the engine interface, on the CPU: modes, plans, packages, switches."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ needs_compiler = [
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("g++") is None, reason="the compiler needs g++"),
     pytest.mark.skipif(sys.platform != "linux", reason="packages are built on Linux"),
-    # torch's own code on its way into the compiler; ours may warn of nothing.
+    # torch's own code warns inside the compiler; ours must not.
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning"),
 ]
 
@@ -126,7 +126,7 @@ def test_a_missing_gpu_is_an_engine_error():
 
 
 class SeesFlags(torch.nn.Module):
-    """Gives back the switches it runs under."""
+    """Returns the switches that it runs under."""
 
     def forward(self, x):
         cudnn = torch.backends.cudnn
@@ -226,10 +226,10 @@ def said_by(program, *words):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """A directory with the package of one shape, and what building it said.
+    """Build the package of one shape, and return its directory and the notes.
 
-    The compiler takes ten seconds: it runs once, where it is hardest, in a process that met both pip and distutils;
-    what it made stands for it after that.
+    The compiler takes ten seconds. So it runs once, under the hardest conditions: in a process that met both
+    pip and distutils.
     """
     directory = tmp_path_factory.mktemp("packages")
     return directory, json.loads(said_by(BUILT_AFTER_BOTH, str(Path(__file__).parent), str(directory)))
@@ -242,7 +242,7 @@ def packages(built, tmp_path):
 
 @pytest.fixture
 def compiled_again(built, monkeypatch):
-    """The compiler, which takes ten seconds, gives what it gave for the same network before; counts how often."""
+    """Replace the compiler, which takes ten seconds, with one that copies an earlier package; returns its calls."""
     (package,) = built[0].glob("*.pt2")
     written = []
 

@@ -1,4 +1,4 @@
-"""PyTorch networks on a GPU: CUDA graphs, streams, compiled packages."""
+"""Tests of PyTorch networks on a GPU: CUDA graphs, streams, compiled packages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vitascope.gpu.engines.torch_engine import TorchEngine
 
 pytestmark = [
     pytest.mark.cuda,
-    # torch's own code on its way into the compiler; ours may warn of nothing.
+    # torch's own code warns inside the compiler; ours must not.
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning"),
 ]
 
@@ -25,7 +25,7 @@ OUTPUTS = (TensorSpec("y", HALF, ("n", 16, "h", "w")), TensorSpec("after", FLOAT
 
 
 class Small(torch.nn.Module):
-    """A convolution plus the state, and the state's running sum."""
+    """Adds a convolution to the state, and returns the state's running sum."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""From a PyTorch module to an ONNX network: sizes that shall vary do, or it is an error."""
+"""Check that exported sizes vary as requested, or that the export fails."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RANGES = {"x": ShapeRange((1, 3, 8, 8), (1, 3, 16, 8), (4, 3, 64, 8))}
 
 
 class Flattened(torch.nn.Module):
-    """Knows the batch as a number, which a trace keeps as it is."""
+    """Uses the batch size as a number, which a trace keeps constant."""
 
     def forward(self, x):
         return x.reshape(len(x), -1).sum(1)
@@ -27,7 +27,7 @@ class Flattened(torch.nn.Module):
 
 class Spoilt(torch.nn.Module):
     def forward(self, x):
-        if float(x.sum()) > 1:  # a value that no trace knows
+        if float(x.sum()) > 1:  # depends on a value that a trace does not know
             return x
         return -x
 

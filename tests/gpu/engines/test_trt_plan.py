@@ -1,4 +1,4 @@
-"""The engine's calls of TensorRT, and its cache; neither TensorRT nor a GPU is needed."""
+"""Tests of the engine's calls of TensorRT and of its cache, with a fake library and no GPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROFILES = {"x": ShapeRange((1, 3), (2, 3), (4, 3))}
 
 @pytest.fixture
 def use(monkeypatch, cupy):
-    """Put a fake TensorRT, on a fake GPU, in place."""
+    """Replace TensorRT with a fake one, on a fake GPU."""
 
     def install(*, gpu="Fake GPU", **behaviour):
         monkeypatch.setitem(sys.modules, "cupy", fake_cupy(name=gpu))
@@ -53,7 +53,7 @@ def test_runs_on_the_callers_stream_with_cupy_memory(use, doubling):
 
 
 def test_the_network_is_strongly_typed_with_profiles_and_limits(use, doubling):
-    trt = use()  # create_network of the fake refuses another flag
+    trt = use()  # the fake's create_network refuses other flags
     TrtPlan(doubling, profiles=PROFILES, precision="fp32", workspace_bytes=2**28)
     TrtPlan(doubling, profiles=PROFILES, precision="tf32")
     first, second = trt.builds

@@ -1,8 +1,8 @@
-"""``composite.cu`` compiled by the C++ compiler for the processor, behind as much of CuPy as its launch uses.
+"""Compile ``composite.cu`` with the C++ compiler for the CPU, and fake the part of CuPy that its launch uses.
 
-The lanes of a warp are coroutines that wait for each other where the GPU's do, so that shuffles, votes and what
-lanes leave for each other in shared memory are the GPU's too; so is the arithmetic, half floats and fused
-multiply-adds included. Copies that the GPU makes in the background are made at once.
+The lanes of a warp are coroutines that wait for each other where the GPU's do, so shuffles, votes and data in
+shared memory behave as on the GPU. So does the arithmetic, half floats and fused multiply-adds included.
+Copies that the GPU makes in the background are made at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SHIMS = Path(__file__).parent / "on_host"
 
 
 class HostKernels:
-    """Stands in for ``cuda_kernel``: compiles each variant once, into a folder."""
+    """Replaces ``cuda_kernel``: compiles each variant once, into a folder."""
 
     def __init__(self, folder: Path, source: Path = SOURCES / "composite.cu") -> None:
         self._folder, self._source = folder, source
@@ -56,7 +56,7 @@ class HostKernels:
 
 
 class HostArray(np.ndarray):
-    """A NumPy array with the names that CuPy's have beside."""
+    """A NumPy array with the additional attributes of CuPy's."""
 
     @property
     def data(self) -> Any:
@@ -78,7 +78,7 @@ class _Memory:
 
 
 def stand_in() -> types.ModuleType:
-    """A module to put in CuPy's place."""
+    """Return a module to put in CuPy's place."""
     cupy: Any = types.ModuleType("cupy")
 
     def at_memory(shape: tuple[int, ...], dtype: Any, memory: _Memory) -> HostArray:
@@ -97,7 +97,7 @@ def stand_in() -> types.ModuleType:
     cupy.full = lambda shape, value, dtype: np.full(shape, value, dtype).view(HostArray)
     cupy.ones = lambda shape, dtype: np.ones(shape, dtype).view(HostArray)
     cupy.zeros = lambda shape, dtype: np.zeros(shape, dtype).view(HostArray)
-    # What a kernel leaves out must not be right by chance.
+    # A value that a kernel does not write must not be right by chance.
     cupy.empty = lambda shape, dtype: np.full(shape, 77, dtype).view(Allocated)
     cupy.ndarray, cupy.nan = at_memory, np.nan
     for name in ("float16", "float32", "float64", "uint16"):

@@ -1,4 +1,4 @@
-"""Shared by every kernel's tests: planes on the GPU with rows padded as by decoders."""
+"""Functions for every kernel's tests: planes on the GPU with padded rows, as decoders make them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from vitascope.frames import Frame
 
 
 def plane_on_gpu(plane: Any, *, pad: int = 0) -> Any:
-    """A CuPy copy whose rows are 16 samples apart or a multiple, plus ``pad`` samples, which breaks their alignment.
+    """Copy a plane to CuPy, with rows a multiple of 16 samples plus ``pad`` apart; ``pad`` breaks alignment.
 
-    Between rows lies what no result may show: codes at random, or what is no number.
+    The samples between rows must not affect any result: they are random codes, or NaN.
     """
     import cupy
 

@@ -1,4 +1,4 @@
-"""Mattes smoothed along the motion, against what is known of moving pictures."""
+"""Tests of smoothing mattes along the motion, with pictures whose motion is known."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIZE = (45, 70)
 
 
 def flight(*, count=4, eyes=1, step=(3.0, -2.0), size=SIZE, seed=0):
-    """Pictures and mattes that move by ``step`` a frame, and their motion: alpha, rgb, ahead, back."""
+    """Make pictures and mattes that move by ``step`` a frame: alpha, rgb, motion ahead, motion back."""
     random = np.random.default_rng(seed)
     large = [
         cv2.GaussianBlur(random.random((size[0] + 60, size[1] + 60), np.float32), (0, 0), 3)
@@ -31,7 +31,7 @@ def flight(*, count=4, eyes=1, step=(3.0, -2.0), size=SIZE, seed=0):
 
 
 def inner(planes):
-    """Without what comes in at the border."""
+    """Cut off the border, where new content comes in."""
     return planes[..., 6:-6, 6:-6]
 
 
@@ -41,9 +41,9 @@ def test_what_moves_without_error_stays_as_it_is(count, eyes, right, down):
     made = mean_along_motion(alpha, rgb, ahead, back)
     assert made.shape == alpha.shape
     assert made.dtype == np.float32
-    moved = 2 * int(np.ceil(max(abs(right), abs(down)))) + 1  # two frames away; there something else comes in
+    moved = 2 * int(np.ceil(max(abs(right), abs(down)))) + 1  # two frames away, new content comes in here
     inner = (made - alpha)[..., moved:-moved, moved:-moved]
-    assert np.abs(inner).max() < 0.02  # of reading between samples
+    assert np.abs(inner).max() < 0.02  # from interpolation
 
 
 def test_errors_of_single_frames_fade():
@@ -51,14 +51,14 @@ def test_errors_of_single_frames_fade():
     noise = np.random.default_rng(1).normal(0, 0.05, alpha.shape).astype(np.float32)
     made = mean_along_motion((alpha + noise).clip(0, 1), rgb, ahead, back)
     left = inner(made - alpha)[2:-2].std()
-    assert left < 0.6 * inner(noise).std()  # of four independent ones half would be left
+    assert left < 0.6 * inner(noise).std()  # averaging four independent frames would leave half
 
 
 def test_other_colours_do_not_count():
     alpha, rgb, ahead, back = flight(count=3)
     alpha[1], rgb[1] = 1.0, (rgb[1] + 0.5) % 1.0
     made = mean_along_motion(alpha, rgb, ahead, back)
-    assert np.abs((made - alpha)[..., 8:-8, 8:-8]).max() < 0.02  # beside what comes in at the border
+    assert np.abs((made - alpha)[..., 8:-8, 8:-8]).max() < 0.02  # except new content at the border
 
 
 def test_a_part_that_is_missing_for_a_frame_hardly_counts_beside_those_that_have_it():
@@ -88,7 +88,7 @@ def test_motion_of_smaller_pictures_is_enlarged():
     noisy = (alpha + noise).clip(0, 1)
     half = ahead[:, :, ::2, ::2] / 2
     whole = mean_along_motion(noisy, rgb, ahead, back)
-    # 45 rows are no multiple of 23: what is found there is larger by 45 / 46.
+    # 45 rows are no multiple of 23, so motion found there is larger by 45 / 46.
     assert np.abs(mean_along_motion(noisy, rgb, half, -half) - whole).max() < 0.05
 
 

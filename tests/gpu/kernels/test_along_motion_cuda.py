@@ -1,4 +1,4 @@
-"""Mattes smoothed along the motion on the GPU, against the reference; and the source without a GPU."""
+"""Tests of smoothing along the motion on the GPU against the reference, and of its source without a GPU."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_the_mean_follows_the_reference(size, eyes, shrink, is_whole):
     expected = mean_along_motion(alpha, rgb, ahead, back)
     made = mean_along_motion(*given).get()
     assert made.dtype == np.float32
-    # OpenCV reads at 1/32 of a sample.
+    # OpenCV interpolates at 1/32 of a sample.
     np.testing.assert_allclose(made, expected, atol=0.01)
     assert np.abs(made - expected).mean() < 1e-3
 

@@ -1,4 +1,4 @@
-"""Batch normalisation on the GPU against its reference, and the source against compilers without a GPU."""
+"""Tests of batch normalisation on the GPU against the reference, and of its source without a GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAIRS = [(np.uint8, "float16"), (np.float32, "float32")]
 SIZES = [(1, 1, 1), (2, 3, 5), (3, 16, 24), (2, 64, 66), (1, 127, 1024)]
 
 
-# Every pair of element types with three channels, and every other number of channels with some.
+# Every pair of element types with three channels, and other numbers of channels with some of them.
 CASES = [
     *((source, target, 3) for source in INPUTS for target in ("float32", "float16")),
     *((source, target, channels) for source, target in PAIRS for channels in (1, 2, 4)),
@@ -41,7 +41,8 @@ def test_it_agrees_with_the_reference(dtype_in, dtype, channels, size):
             expected = batch_normalize(images, **options)
             actual = batch_normalize(cupy.asarray(images), **options)
             assert actual.dtype == expected.dtype
-            # Multiply and add are one operation there: half a unit of the larger term, and one of the result.
+            # The GPU multiplies and adds in one operation: this allows half a unit of the larger term, and
+            # one of the result.
             tolerance = {"rtol": 2e-6, "atol": 2e-6} if dtype == "float32" else {"rtol": 1e-3, "atol": 1e-5}
             np.testing.assert_allclose(actual.get(), expected, **tolerance)
 

@@ -1,4 +1,4 @@
-"""The blur on the GPU against its reference, and the source against compilers without a GPU."""
+"""Tests of the blur on the GPU against the reference, and of its source without a GPU."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_it_agrees_with_the_reference(dtype, weight_dtype, shape, sigma, pad):
     assert actual.shape == plane.shape
     assert actual.dtype == dtype
     seen = np.abs(actual.get() - expected)[weight < np.iinfo(weight_dtype).max]
-    # Where all is person both divide by next to nothing; elsewhere only the rounding differs.
+    # Where everything is person, both divide by almost zero; elsewhere only the rounding differs.
     assert seen.max(initial=0) <= 2
 
 

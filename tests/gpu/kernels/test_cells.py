@@ -1,4 +1,4 @@
-"""Surroundings of cells: the reference against OpenCV, and the kernel against the reference."""
+"""Tests of the surroundings of cells: the reference against OpenCV, and the kernel against the reference."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHAPES = [(2, 1, 14, 24), (1, 1), (3, 1, 5), (4, 9, 1), (2, 2, 1, 33, 7)]
 
 
 def cells(shape):
-    """Cells of both signs: what lies beyond the grid must not count as 0."""
+    """Make cells of both signs, as places outside the grid must not count as 0."""
     return np.random.default_rng(1).normal(-1, 1, shape).astype(np.float32)
 
 
@@ -32,7 +32,7 @@ def test_the_mean_of_25(shape):
     given = cells(shape)
     rows, columns = shape[-2:]
     grids = given.reshape(-1, rows, columns)
-    # One row or column has nothing to be mirrored: it is its own neighbour.
+    # A single row or column cannot be mirrored, and is its own neighbour.
     ways = ["edge" if side == 1 else "reflect" for side in (rows, columns)]
     wide = np.pad(
         np.pad(grids, ((0, 0), (2, 2), (0, 0)), mode=ways[0]), ((0, 0), (0, 0), (2, 2)), mode=ways[1]

@@ -24,7 +24,7 @@ def test_limited_range_black_and_white_are_the_standards_codes(matrix, fmt):
 def test_full_range_spans_every_code():
     forward, offset = yuv_from_rgb(ColorSpec("bt709", full_range=True), EIGHT_BIT)
     np.testing.assert_allclose(forward @ np.ones(3) + offset, [255, 128, 128], atol=1e-9)
-    # Pure blue reaches half the range above the middle.
+    # Pure blue is half the range above the middle.
     np.testing.assert_allclose((forward @ [0, 0, 1] + offset)[1], 128 + 127.5)
 
 

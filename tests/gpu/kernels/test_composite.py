@@ -34,7 +34,7 @@ def random_alpha(frame, seed=1):
 
 
 def weights(frame, alpha):
-    """Alpha 0..1 at the samples of each plane, broadcast to its shape."""
+    """Scale alpha to 0..1 at the samples of each plane, broadcast to its shape."""
     peak = np.iinfo(alpha.dtype).max
     step_x, step_y = 1 << frame.format.chroma_shift_x, 1 << frame.format.chroma_shift_y
     blocks = np.pad(alpha, ((0, -alpha.shape[0] % step_y), (0, -alpha.shape[1] % step_x)), mode="edge")
@@ -85,7 +85,7 @@ def test_full_alpha_returns_the_very_codes_and_zero_alpha_the_key(name):
 )
 @settings(max_examples=40, deadline=None)
 def test_kept_samples_stay_within_one_code(seed, alpha_code, name):
-    """Alpha of 254/255 and more, in legal video codes, keeps luma and chroma within one code of the input."""
+    """Check that alpha of 254/255 and more keeps luma and chroma within one code, for legal video codes."""
     frame = random_frame(PIXEL_FORMATS[name], (8, 12), seed=seed)
     legal = frame.with_planes(tuple(np.clip(plane, 16, 240) for plane in frame.planes))
     out = over_color(legal, np.full((8, 12), alpha_code, np.uint8), KEY)
@@ -190,7 +190,7 @@ def test_eyes_are_blurred_apart():
 
 
 def test_a_blur_is_round_whatever_the_chroma_format():
-    """In 4:2:2 chroma is half as wide but as tall: the same picture must be blurred alike in both directions."""
+    """Check 4:2:2, where chroma has half the width but the full height: the blur must be alike in both directions."""
     frame = solid_frame(PIXEL_FORMATS["yuv422p"], (96, 96), (0.5, 0.5, 0.5))
     chroma = frame.planes[1].copy()
     chroma[48, 24] = 255
@@ -198,7 +198,7 @@ def test_a_blur_is_round_whatever_the_chroma_format():
         frame.with_planes((frame.planes[0], chroma, frame.planes[2])), np.zeros((96, 96), np.uint8), sigma=2.5
     )
     bump = out.planes[1].astype(float) - 128
-    assert bump[48, 24 + 2] == pytest.approx(bump[48 + 4, 24], abs=1.1)  # both 4 luma samples away
+    assert bump[48, 24 + 2] == pytest.approx(bump[48 + 4, 24], abs=1.1)  # both are 4 luma samples away
 
 
 @given(
@@ -209,7 +209,7 @@ def test_a_blur_is_round_whatever_the_chroma_format():
 )
 @settings(max_examples=150, deadline=None)
 def test_a_small_person_anywhere_is_composited_exactly(name, location, size, box):
-    """Arithmetic is done only around the person; no sample outside that window may differ for it."""
+    """Check that computing only around the person changes no sample outside that window."""
     frame = random_frame(PIXEL_FORMATS[name], size, color=ColorSpec(chroma_location=location))
     alpha = np.zeros(size, alpha_dtype(frame))
     top, left, height, width = box
@@ -226,7 +226,7 @@ def test_a_small_person_anywhere_is_composited_exactly(name, location, size, box
 def test_what_is_transparent_is_gone_but_for_a_margin(name):
     frame = random_frame(PIXEL_FORMATS[name], (96, 96))
     alpha = np.zeros((96, 96), alpha_dtype(frame))
-    alpha[40:50, 40:50] = 1  # hardly there, but there
+    alpha[40:50, 40:50] = 1  # faint, but not empty
     out = clear_transparent(frame, alpha, margin_px=8)
     np.testing.assert_array_equal(out.planes[0][32:58, 32:58], frame.planes[0][32:58, 32:58])
     black = key_codes(frame, (0, 0, 0))
@@ -238,7 +238,7 @@ def test_what_is_transparent_is_gone_but_for_a_margin(name):
 @given(seed=st.integers(0, 1000), name=st.sampled_from(["yuv420p", "yuv422p", "nv12"]))
 @settings(max_examples=60, deadline=None)
 def test_kept_blocks_keep_their_codes_beside_a_hard_edge(seed, name):
-    """Luma of every kept sample, and chroma of every block that is kept whole, whatever lies beside it."""
+    """Check luma of kept samples, and chroma of blocks kept whole, whatever is beside them."""
     frame = random_frame(PIXEL_FORMATS[name], (16, 24), seed=seed)
     kept = np.random.default_rng(seed).random((4, 6)).repeat(4, axis=0).repeat(4, axis=1) > 0.5
     out = over_color(frame, (kept * 255).astype(np.uint8), KEY)

@@ -1,4 +1,4 @@
-"""The CUDA kernel against its references."""
+"""Tests of the composite CUDA kernel against its references."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def coefficients_of(eyes, size=(5, 6), seed=3):
 
 
 def random_alpha(frame, seed=1):
-    """A third is kept, a third is gone."""
+    """Make random alpha, a third fully kept and a third fully removed."""
     peak = np.iinfo(alpha_dtype(frame)).max
     alpha = np.random.default_rng(seed).integers(-peak, 2 * peak, (frame.height, frame.width))
     return np.clip(alpha, 0, peak).astype(alpha_dtype(frame))
 
 
 def assert_within_a_code(actual, expected, *, exceptions=0.0, largest=2):
-    """``exceptions``: share of samples that may be further off, because alpha rounded to the other side of a tie."""
+    """Check errors; a share of ``exceptions`` may be larger, where alpha rounds a tie the other way."""
     assert actual.format == expected.format
     assert actual.color == expected.color
     assert actual.ready is None
@@ -179,7 +179,7 @@ def test_render_agrees_with_the_reference(name, location, size, layout, planar):
     small = {"gain": gain, "offset": offset}
     gpu_small = {key: cupy.asarray(planes) for key, planes in small.items()}
     gpu, gpu_behind = on_gpu(frame), on_gpu(behind)
-    # The GPU's own alpha: where it rounds to the other side of a tie (254 or 255), a sample may be another one.
+    # Use the GPU's own alpha: if it rounds a tie the other way (254 or 255), a sample may differ.
     alpha = refine_alpha(
         gpu, regions=regions, gain=gpu_small["gain"][:, 3], offset=gpu_small["offset"][:, 3]
     ).get()
@@ -197,7 +197,7 @@ def test_render_agrees_with_the_reference(name, location, size, layout, planar):
             assert_within_a_code(actual, render_alpha(frame, alpha, paint=paint, **options))
             continue
         foreground = decontaminate(frame, alpha, regions=regions, person=gain[:, :3], scene=offset[:, :3])
-        # A sample whose alpha is 254 or 255, by the last bit of a float, shows the foreground or keeps its own code.
+        # The last bit of a float decides between 254 and 255: the foreground, or the sample's own code.
         assert_within_a_code(
             actual, render_alpha(foreground, alpha, paint=paint, **options), exceptions=1e-3, largest=255
         )
@@ -208,13 +208,13 @@ def test_render_agrees_with_the_reference(name, location, size, layout, planar):
 @pytest.mark.parametrize("location", LOCATIONS)
 @pytest.mark.parametrize("paint", [OnColor(KEY), Tint(KEY, 0.5), MatteOnly(full_range=False)])
 def test_a_person_amid_nothing_and_strips_of_any_length(monkeypatch, rows, location, paint):
-    """Strips where alpha is certainly none or full are made without arithmetic; that must not show."""
+    """Check that strips without arithmetic, where alpha is all 0 or 1, do not show."""
     import cupy
 
     from vitascope.gpu.kernels import composite_launch as composite_cuda
     from vitascope.gpu.kernels.composite_launch import LaunchPlans
 
-    monkeypatch.setattr(composite_cuda, "_PLANS", LaunchPlans())  # those that are kept have strips already
+    monkeypatch.setattr(composite_cuda, "_PLANS", LaunchPlans())  # stored plans have strips already
     monkeypatch.setattr(composite_cuda, "_strip_rows", lambda *_, **__: rows)
     frame = picture("nv12", (220, 1104), location)
     y, x = np.mgrid[0:22, 0:110]

@@ -1,4 +1,4 @@
-"""The composite kernel's arithmetic, indexing and exchange between lanes, on the processor, against the references."""
+"""Tests of the composite kernel on the CPU against the references: arithmetic, indexing, exchange between lanes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def picture(name, size, location="left", seed=0):
 
 
 def coefficients(size, *, steep, seed=3):
-    """Gain and offset float32 [1, 4, h, w] with which alpha is partial nearly everywhere, or hardly anywhere."""
+    """Make gain and offset float32 [1, 4, h, w], with alpha partial nearly everywhere, or hardly anywhere."""
     rng = np.random.default_rng(seed)
     gain, offset = rng.uniform(-1, 1, (1, 4, *size)), rng.uniform(0, 1, (1, 4, *size))
     gain[:, 3] *= 8 if steep else 0.5
@@ -53,7 +53,7 @@ def coefficients(size, *, steep, seed=3):
 
 
 def errors(actual, expected):
-    """Per plane, by how many codes every sample is off."""
+    """Return the error of every sample in codes, for each plane."""
     for made, wanted in zip(actual.planes, expected.planes, strict=True):
         assert made.dtype == wanted.dtype
         yield np.abs(np.asarray(made).astype(int) - wanted) >> actual.format.sample_shift
@@ -93,14 +93,14 @@ def test_pictures_are_the_references(cupy, name, location, size, paint, steep):
     made = render(on_gpu, gain=cupy.asarray(gain), offset=cupy.asarray(offset), paint=gpu_painted, **options)
     expected = render(frame, gain=gain, offset=offset, paint=painted, **options)
     for error in errors(made, expected):
-        # Alpha itself may round to the other side of a tie, which moves a sample by one code more.
+        # Alpha may round either way at a tie, which moves a sample by one more code.
         assert error.max() <= 2
         assert (error > 1).mean() <= 1e-3
 
 
 @pytest.mark.parametrize("size", [(36, 272), (35, 61)])
 def test_alpha_is_the_references(cupy, size):
-    """Grey by integer dot products is as good as grey by floats: steep gains tell."""
+    """Check steep gains, which show that grey from integer products is as exact as from floats."""
     frame = picture("nv12", size)
     gain, offset = (planes[:, 3] for planes in coefficients((4, 7), steep=True))
     regions = [Region(0, 0, frame.width, frame.height)]
@@ -114,7 +114,7 @@ def test_alpha_is_the_references(cupy, size):
 
 @pytest.mark.parametrize("given", ["kept", "gone"])
 def test_what_is_kept_keeps_its_codes_and_the_rest_is_the_colour(cupy, given):
-    """Strips over the border of a matte blend with alpha 0 and 1, which must be exact in half floats."""
+    """Check strips over the border of a matte: blending with alpha 0 and 1 must be exact in half floats."""
     frame = picture("nv12", (48, 512))
     offset = np.zeros((1, 4, 6, 64), np.float32)
     offset[0, 3, :, 24:40] = 1.0
@@ -125,7 +125,7 @@ def test_what_is_kept_keeps_its_codes_and_the_rest_is_the_colour(cupy, given):
     on_gpu = frame.with_planes(tuple(cupy.asarray(plane) for plane in frame.planes))
     made = render(on_gpu, gain=cupy.asarray(gain), offset=cupy.asarray(offset), paint=OnColor(KEY), **options)
     expected = render(frame, gain=gain, offset=offset, paint=OnColor(KEY), **options)
-    flat = np.r_[0:180, 200:310, 330:512]  # without the two borders, where alpha is partial
+    flat = np.r_[0:180, 200:310, 330:512]  # except the two borders, where alpha is partial
     for plane, wanted in zip(made.planes, expected.planes, strict=True):
         columns = flat if plane.shape[1] == 512 else np.unique(flat // 2)
         np.testing.assert_array_equal(np.asarray(plane)[:, columns], wanted[:, columns])

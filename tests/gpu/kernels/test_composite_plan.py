@@ -1,4 +1,4 @@
-"""Launches that are patched from frame to frame point where a launch described anew would point."""
+"""Check that launches patched from frame to frame have the same pointers as new ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAMES = (
 
 
 def arrays_at(base, *, without=()):
-    """Arrays as far as a launch looks at them: where they lie, and how."""
+    """Simulate arrays as far as a launch uses them: their addresses and layouts."""
     return JobArrays(
         **{
             name: None
@@ -31,7 +31,7 @@ def arrays_at(base, *, without=()):
 
 
 def describe(arrays):
-    """A job whose pointers lie at and beyond the beginnings of the arrays, as eyes and turned planes make them."""
+    """Describe a job with pointers into the arrays, as for eyes and rotated planes."""
     job = np.zeros(1, JOB)
 
     def at(name, beyond=0):

@@ -1,4 +1,4 @@
-"""The composite's CUDA source and the structures that its launch fills, without a GPU."""
+"""Tests of the composite's CUDA source and the structures that its launch fills, without a GPU."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOURCE = SOURCES / "composite.cu"
 
 
 class FakeArray:
-    """A NumPy array that tells its address as CuPy's do."""
+    """A NumPy array that returns its address as CuPy's do."""
 
     def __init__(self, array):
         self.array, self.shape, self.strides, self.itemsize = (
@@ -39,7 +39,7 @@ class FakeArray:
 
 @pytest.mark.parametrize("degrees", [0, 90, 180, 270])
 def test_coefficients_are_walked_in_coded_order(degrees):
-    """The struct's pointers and strides reach the very cells that ``upright_to_coded`` puts there."""
+    """Check that pointers and strides of the struct lead to the cells that ``upright_to_coded`` selects."""
     planes = np.arange(2 * 4 * 3 * 5, dtype=np.float32).reshape(2, 4, 3, 5)[..., ::-1]
     frame = random_frame(PIXEL_FORMATS["nv12"], (16, 32), color=ColorSpec())
     regions = [Region(0, 0, 16, 16), Region(16, 0, 16, 16)]
@@ -79,7 +79,7 @@ VARIANTS = {
 @needs_nvcc
 @pytest.mark.parametrize("architecture", architectures("composite.cu"))
 def test_the_source_compiles_to_ptx(tmp_path, architecture):
-    # Of constants and branches that a variant does without, the compiler warns.
+    # The compiler warns of constants and branches that a variant does not use.
     several = list(VARIANTS.values())
     assert_compiles(tmp_path, "composite.cu", architecture, ["composite"], several, strict=False)
 
@@ -87,7 +87,7 @@ def test_the_source_compiles_to_ptx(tmp_path, architecture):
 @needs_nvcc
 @pytest.mark.parametrize("variant", ["key", "key on P010"])
 def test_a_thread_keeps_its_columns_in_registers(tmp_path, variant):
-    """A spilled column would be read back from memory for every row."""
+    """Check that columns do not spill: they would be read from memory again for every row."""
     answer = compiled(tmp_path, SOURCE, "-cubin", "-arch=sm_90", "-Xptxas", "-v", **VARIANTS[variant])
     spilled = re.search(r"(\d+) bytes spill loads", answer.stderr)
     assert spilled is not None, answer.stderr

@@ -1,4 +1,4 @@
-"""Edge options on the GPU against OpenCV, and the source against compilers without a GPU."""
+"""Tests of edge options on the GPU against OpenCV, and of the source without a GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHAPES = [(1, 1), (1, 40), (40, 1), (17, 31), (64, 1100), (131, 257)]
 
 
 def matte(shape, dtype, seed=0):
-    """Blobs with soft edges, and noise at every level."""
+    """Make blobs with soft edges, and noise at every level."""
     rng = np.random.default_rng(seed)
     soft = np.clip(cv2.GaussianBlur(rng.normal(0, 40, shape), (0, 0), 3).reshape(shape) * 0.5 + 0.3, 0, 1)
     codes = np.where(rng.random(shape) < 0.1, rng.random(shape), soft)
@@ -53,7 +53,7 @@ def test_threshold(dtype, shape, threshold):
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("grow", [-3.0, 2.0, 0.5, -1.25, 6.7])
 def test_grow(dtype, shape, grow):
-    # Tenths of a pixel do not divide evenly: another build of OpenCV may round a tie the other way.
+    # Tenths of a pixel do not divide evenly, so another build of OpenCV may round a tie differently.
     assert_same(shape, dtype, EdgeOptions(grow_px=grow), atol=0 if grow % 0.25 == 0 else 1)
 
 
@@ -69,7 +69,7 @@ def test_feather(dtype, shape, sigma):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("eyes", [1, 2])
 @pytest.mark.parametrize("pad", [0, 3])
-@pytest.mark.parametrize("width", [300, 301])  # halves of 150 are aligned in the frame and not on their own
+@pytest.mark.parametrize("width", [300, 301])  # halves of 150 are aligned only within the frame
 def test_all_at_once_eye_by_eye(dtype, eyes, pad, width):
     options = EdgeOptions(threshold=(0.2, 0.7), grow_px=2.5, feather_px=1.5)
     assert_same((90, width), dtype, options, eyes=eyes, pad=pad, atol=1)
@@ -84,7 +84,7 @@ def test_nothing_asked_for_returns_the_input():
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("sigma", [0.1, 0.45, 0.5, 1.0, 1.9, 2.5, 7.3, 40.0, 256.0])
 def test_the_weights_make_opencvs_answer(dtype, sigma):
-    """The kernel's arithmetic in whole numbers, without a GPU."""
+    """Check the kernel's integer arithmetic without a GPU."""
     alpha = matte((90, 140), dtype)
     weights = feather_weights(dtype, sigma)
     bits, radius = 8 * np.dtype(dtype).itemsize, len(weights) // 2

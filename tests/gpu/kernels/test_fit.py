@@ -16,7 +16,7 @@ from vitascope.gpu.kernels.rgb import planes_from_rgb
 
 
 def soft_frame(fmt, size, *, color=None, seed=0):
-    """Colours that RGB holds and that change slowly."""
+    """Make a frame of slowly changing colours that RGB can hold."""
     rng = np.random.default_rng(seed)
     small = rng.uniform(0.2, 0.8, (5, 7, 3)).astype(np.float32)
     rgb = np.moveaxis(cv2.resize(small, (size[1], size[0]), interpolation=cv2.INTER_CUBIC), -1, 0)
@@ -25,7 +25,7 @@ def soft_frame(fmt, size, *, color=None, seed=0):
 
 
 def tolerance_of(fmt):
-    """Two codes of 8 bits: at the border RGB repeats outputs where planes repeat samples."""
+    """Allow two codes of 8 bits: at the border RGB repeats outputs, and planes repeat samples."""
     return (1 << fmt.sample_shift) * 2 ** (fmt.bit_depth - 7)
 
 

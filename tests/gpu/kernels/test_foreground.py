@@ -22,12 +22,12 @@ def disc_alpha(frame):
 
 
 def constant(rgb, eyes=1):
-    """A colour that is the same everywhere."""
+    """Make a uniform colour."""
     return np.broadcast_to(np.float32(rgb)[None, :, None, None], (eyes, 3, 4, 4)).copy()
 
 
 def over(alpha, person, scene):
-    """[3, h, w]: what a camera sees."""
+    """Compute what a camera sees: [3, h, w]."""
     return (
         alpha * np.float32(person)[:, None, None] + (1 - alpha) * np.float32(scene)[:, None, None]
     ).astype(np.float32)
@@ -40,7 +40,7 @@ def soft_disc(size, radius=0.3, softness=6.0):
 
 
 def given(alpha):
-    """Coefficients that say alpha, whatever the picture shows."""
+    """Make coefficients that give alpha, whatever the picture shows."""
     return np.zeros((1, 1, *alpha.shape), np.float32), alpha[None, None].astype(np.float32)
 
 
@@ -105,7 +105,7 @@ def test_the_input_is_not_written_to():
 
 def test_each_eye_has_its_own_colours():
     frame = solid_frame(PIXEL_FORMATS["yuv444p"], (32, 64), (0.5, 0.5, 0.5))
-    alpha = np.full((32, 64), 1, np.uint8)  # almost nothing of the picture is the person's
+    alpha = np.full((32, 64), 1, np.uint8)  # almost nothing of the picture belongs to the person
     person = np.concatenate([constant((0, 0, 0)), constant((1, 1, 1))])
     eyes = [Region(0, 0, 32, 32), Region(32, 0, 32, 32)]
     out = decontaminate(frame, alpha, regions=eyes, person=person, scene=constant((0.5, 0.5, 0.5), 2))
@@ -131,7 +131,7 @@ def test_of_two_flat_colours_both_are_found_along_the_edge(size):
 
 
 def test_local_colours_are_those_of_the_formula_read_from_the_paper():
-    """Against plain loops of the same windows."""
+    """Check plain loops over the same windows."""
     rng = np.random.default_rng(0)
     height, width = 30, 44
     alpha = soft_disc((height, width), softness=9)
@@ -144,7 +144,7 @@ def test_local_colours_are_those_of_the_formula_read_from_the_paper():
 
     def wide(values):
         sums = np.array([[values[where].sum() for where in row] for row in cells])
-        # Five cells either way.
+        # Five cells in each direction.
         spread = np.array(
             [[sums[max(y - 5, 0) : y + 6, max(x - 5, 0) : x + 6].sum() for x in range(6)] for y in range(4)]
         )
@@ -167,14 +167,14 @@ def test_local_colours_are_those_of_the_formula_read_from_the_paper():
 
 @pytest.mark.parametrize("place", [(0, 0), (70, 130), (140, 260), (61, 3)])
 def test_what_lies_far_away_changes_no_colours_near_people(place):
-    """Only the part of a picture that is looked at around people is computed."""
+    """Only the area around people is computed."""
     rng = np.random.default_rng(2)
     picture, alpha = rng.random((3, 180, 300), np.float32), np.zeros((180, 300), np.float32)
     where = slice(place[0], place[0] + 40), slice(place[1], place[1] + 40)
     alpha[where] = soft_disc((40, 40))
     made = local_colors(picture[None], *given(alpha))
     down, across = np.mgrid[0:180, 0:300]
-    # Five cells beyond those at whose means a sample is read, and four samples.
+    # Five cells further than the means that a sample reads, and four samples.
     is_far = np.maximum(abs(down - place[0] - 20), abs(across - place[1] - 20)) > 20 + 7 * 8 + 4
     elsewhere = local_colors(np.where(is_far, 1 - picture, picture)[None], *given(alpha))
     for color, other in zip(made, elsewhere, strict=True):
@@ -186,7 +186,7 @@ def test_what_lies_far_away_changes_no_colours_near_people(place):
 @pytest.mark.parametrize("name", ["yuv420p", "nv12", "yuv422p10le"])
 @pytest.mark.parametrize("place", [(0, 0), (0, 51), (37, 0), (36, 50), (17, 22)])
 def test_people_in_a_part_of_the_picture_get_the_colours_of_their_place(name, place):
-    """As where alpha is partial everywhere else, too: with hard edges, whose chroma alone is mixed."""
+    """Check hard edges, where only chroma is mixed; the result equals that with partial alpha in other places."""
     frame = random_frame(PIXEL_FORMATS[name], (47, 61))
     rng = np.random.default_rng(1)
     colors = {key: rng.random((1, 3, 20, 26), np.float32) for key in ("person", "scene")}
@@ -236,7 +236,7 @@ def test_nobody_and_shapes_that_do_not_fit():
 
 
 def test_colours_beside_large_coefficients_reach_as_far_as_in_smaller_pictures():
-    """Eyes that agree have coefficients of their own size, in whose samples the means would reach half as far."""
+    """Check coefficients of the eyes' own size, in whose samples the means would reach half as far."""
     large = soft_disc((1500, 2048), softness=150)
     small = cv2.resize(large, colors_size(large.shape)[::-1], interpolation=cv2.INTER_AREA)
     assert small.shape == (750, 1024)

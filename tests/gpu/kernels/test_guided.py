@@ -17,7 +17,7 @@ def whole(frame):
 
 
 def bilinear(plane, size):
-    """Half-pixel-centre bilinear resize, written out: the oracle for what OpenCV does."""
+    """Resize bilinearly with half-pixel centres, written out as a reference for OpenCV."""
     rows = np.clip((np.arange(size[0]) + 0.5) * plane.shape[0] / size[0] - 0.5, 0, plane.shape[0] - 1)
     columns = np.clip((np.arange(size[1]) + 0.5) * plane.shape[1] / size[1] - 0.5, 0, plane.shape[1] - 1)
     r0, c0 = np.floor(rows).astype(int), np.floor(columns).astype(int)
@@ -63,14 +63,14 @@ def test_a_flat_picture_keeps_the_mean_matte():
 def test_a_blurred_matte_snaps_to_the_edge_of_the_picture():
     frame = solid_frame(PIXEL_FORMATS["yuv444p"], (64, 64), (0.1, 0.1, 0.1))
     luma = frame.planes[0].copy()
-    luma[:, 30:] = 220  # the edge lies between two samples of the small matte
+    luma[:, 30:] = 220  # an edge between two samples of the small matte
     frame = frame.with_planes((luma, *frame.planes[1:]))
     small_grey = grey_plane(frame).reshape(16, 4, 16, 4).mean(axis=(1, 3))
     soft = np.clip((np.arange(16) - 4.5) / 5, 0, 1).astype(np.float32)[None].repeat(16, axis=0)
     gain, offset = guided_coefficients(np.stack([small_grey] * 3)[None], soft[None], radius=3, epsilon=1e-4)
     sharp = refine_alpha(frame, regions=whole(frame), gain=gain, offset=offset)[32]
     step_sharp = int(sharp[30]) - int(sharp[29])
-    assert step_sharp > 80  # the plain upsampled matte climbs by 13 codes a sample here
+    assert step_sharp > 80  # the plain enlarged matte rises by 13 codes a sample here
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -107,7 +107,7 @@ def test_eyes_do_not_mix():
 
 @pytest.mark.parametrize("degrees", [90, 180, 270])
 def test_rotation_is_undone(degrees):
-    """A coefficient in the upright picture's top left lands where that corner is coded."""
+    """Check that a coefficient at the top left of the upright picture lands where that corner is coded."""
     frame = solid_frame(PIXEL_FORMATS["yuv420p"], (20, 20), (0, 0, 0))
     offset = np.zeros((1, 10, 10), np.float32)
     offset[:, :5, :5] = 1
@@ -137,7 +137,7 @@ def test_a_window_of_grey_is_a_window_of_the_whole(name, location):
 )
 @settings(max_examples=150, deadline=None)
 def test_small_people_anywhere_are_refined_exactly(size, small, boxes):
-    """Only the parts where anything can be visible are computed; that must not show."""
+    """Check that computing only the visible parts changes nothing."""
     frame = random_frame(PIXEL_FORMATS["yuv420p"], size)
     gain = np.zeros((1, *small), np.float32)
     offset = np.full((1, *small), -0.2, np.float32)

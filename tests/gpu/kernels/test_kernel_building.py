@@ -1,4 +1,4 @@
-"""Why a kernel cannot be built, in our own words."""
+"""Tests of our messages when a kernel cannot be built."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_every_failure_is_told_as_one(monkeypatch, failure, words):
 
 
 def test_the_compiler_gets_what_a_source_includes_as_one_text(tmp_path, monkeypatch):
-    """CuPy's cache on disk would not see a change in a file that the compiler read by itself."""
+    """CuPy's disk cache would miss changes in a file that the compiler includes itself."""
     monkeypatch.setattr(cuda_module, "SOURCES", tmp_path)
     (tmp_path / "whole.cu").write_text('#include <cuda_fp16.h>\n#include "part.cuh"\nlast\n')
     (tmp_path / "part.cuh").write_text('first\n#include "inner.cuh"')
@@ -59,7 +59,7 @@ def test_the_compiler_gets_what_a_source_includes_as_one_text(tmp_path, monkeypa
 
 @pytest.mark.parametrize("source", sorted(path.name for path in cuda_module.SOURCES.glob("*.cu")))
 def test_no_source_leaves_an_include_to_the_compiler(source):
-    """NVRTC is told no folder to find files in."""
+    """NVRTC gets no include folders."""
     text = cuda_module.kernel_source(source)
     assert '#include "' not in text
     assert 'extern "C" __global__' in text

@@ -37,7 +37,7 @@ def test_what_looks_alike_is_left_alone(source, target):
 
 @pytest.mark.parametrize(("target", "signal"), [(PQ, 0.5807), (HLG, 0.75)])
 def test_white_of_sdr_is_diffuse_white_of_hdr(target, signal):
-    """203 cd/m²: 58 % of PQ and 75 % of HLG, as ITU-R BT.2408 tabulates it."""
+    """Check 203 cd/m², which is 58 % of PQ and 75 % of HLG in ITU-R BT.2408."""
     np.testing.assert_allclose(converted([1, 1, 1], SDR, target), signal, atol=2e-3)
     np.testing.assert_allclose(converted([0, 0, 0], SDR, target), 0, atol=1e-4)
 
@@ -48,12 +48,12 @@ def test_sdr_comes_back(target):
     np.testing.assert_allclose(
         converted(converted(rgb, SDR, target), target, SDR), rgb, atol=0.06 if target is not P3 else 2e-3
     )
-    dark = rgb * 0.8  # below the knee nothing is rolled off
+    dark = rgb * 0.8  # below the knee nothing is compressed
     np.testing.assert_allclose(converted(converted(dark, SDR, target), target, SDR), dark, atol=2e-3)
 
 
 def test_hdr_of_one_kind_becomes_the_other():
-    """Below HLG's peak of 1000 cd/m², which is 75.2 % of PQ."""
+    """Check levels below HLG's peak of 1000 cd/m², which is 75.2 % of PQ."""
     rgb = np.random.default_rng(1).uniform(0.1, 0.6, (3, 500))
     np.testing.assert_allclose(converted(converted(rgb, PQ, HLG), HLG, PQ), rgb, atol=2e-3)
     np.testing.assert_allclose(converted([1, 1, 1], HLG, PQ), 0.7518, atol=1e-3)
@@ -69,6 +69,6 @@ def test_highlights_keep_their_order_below_white(source):
 
 
 def test_p3_of_a_phone_is_srgb():
-    """What littleCMS makes of a colour of Display P3, but for sRGB's curve, which BT.1886's stands for."""
+    """Check colours of Display P3 as littleCMS converts them, but with BT.1886's curve in place of sRGB's."""
     made = converted(np.array([178, 76, 51]) / 255, P3, SDR) * 255
     np.testing.assert_allclose(made, (192, 67, 41), atol=3)

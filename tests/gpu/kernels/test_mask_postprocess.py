@@ -10,7 +10,7 @@ from vitascope.gpu.kernels.mask_postprocess import postprocess_mask, vote_weight
 
 
 def scores_of(classes, count=None):
-    """[N, C, h, w] whose argmax is ``classes`` [N, h, w]."""
+    """Make scores [N, C, h, w] whose argmax is ``classes`` [N, h, w]."""
     count = count or int(classes.max()) + 1
     return (np.arange(count)[None, :, None, None] == classes[:, None]).astype(np.float32)
 

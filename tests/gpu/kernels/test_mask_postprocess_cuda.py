@@ -1,4 +1,4 @@
-"""Mask post-processing on the GPU against its reference, and the source against compilers without a GPU."""
+"""Tests of mask post-processing on the GPU against the reference, and of its source without a GPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHAPES = [(1, 2, 1, 1), (2, 3, 1, 9), (1, 21, 17, 31), (3, 5, 32, 64), (1, 150, 
 
 
 def scores_like(shape, dtype):
-    """Smooth regions with noise on top; ties and NaN occur."""
+    """Make smooth regions with noise; ties and NaN occur."""
     rng = np.random.default_rng(0)
     count, classes, height, width = shape
     coarse = rng.normal(0, 1, (count, classes, -(-height // 8), -(-width // 8)))
@@ -81,7 +81,7 @@ def test_channels_may_come_last(dtype, shape, options):
     expected = postprocess_mask(scores, **options)
     memory = cupy.asarray(np.ascontiguousarray(scores.transpose(0, 2, 3, 1)))
     np.testing.assert_array_equal(postprocess_mask(memory.transpose(0, 3, 1, 2), **options).get(), expected)
-    shifted = cupy.empty(memory.size + 1, dtype)[1:].reshape(memory.shape)  # on no whole line
+    shifted = cupy.empty(memory.size + 1, dtype)[1:].reshape(memory.shape)  # not aligned
     shifted[...] = memory
     np.testing.assert_array_equal(postprocess_mask(shifted.transpose(0, 3, 1, 2), **options).get(), expected)
 
@@ -90,7 +90,7 @@ def test_channels_may_come_last(dtype, shape, options):
 @pytest.mark.parametrize("kind", ["argmax", "threshold"])
 @pytest.mark.parametrize(("classes", "expected"), [(21, [1]), (193, [0])])
 def test_channels_last_is_read_as_it_lies(monkeypatch, kind, classes, expected):
-    """Not copied first; up to what a block can hold of all classes' scores."""
+    """Check that nothing is copied first, up to the number of classes whose scores fit into a block."""
     import cupy
 
     real, defined = mask_postprocess_cuda.cuda_kernel, []

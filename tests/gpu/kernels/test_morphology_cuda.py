@@ -1,4 +1,4 @@
-"""Dilation and erosion on the GPU against OpenCV, and the source against compilers without a GPU."""
+"""Tests of dilation and erosion on the GPU against OpenCV, and of the source without a GPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHAPES = [(1, 1), (1, 9), (7, 1), (17, 31), (33, 66), (30, 64), (130, 1028), (67
 
 
 def noise(shape, dtype):
-    """Mostly empty or full, as mattes are, with every other code here and there."""
+    """Make noise that is mostly empty or full, as mattes are, with other codes in places."""
     rng = np.random.default_rng(0)
     codes = rng.integers(0, np.iinfo(dtype).max + 1, shape, dtype=dtype)
     return np.where(rng.random(shape) < 0.98, np.where(codes & 1, codes, 0), codes).astype(dtype)

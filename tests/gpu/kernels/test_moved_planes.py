@@ -1,4 +1,4 @@
-"""Planes moved by affine maps: the reference by its properties, and the kernel against the reference."""
+"""Tests of planes moved by affine maps: properties of the reference, and the kernel against it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vitascope.gpu.kernels.moved_planes import moved
 
 
 def planes(shape=(3, 4, 45, 70), seed=0):
-    """Smooth planes, which say little of where exactly they are read."""
+    """Make smooth planes, which depend little on where exactly they are read."""
     count, channels, height, width = shape
     coarse = np.random.default_rng(seed).random((count * channels, 5, 7), np.float32)
     large = [cv2.resize(each, (width, height), interpolation=cv2.INTER_CUBIC) for each in coarse]
@@ -74,7 +74,7 @@ def test_the_kernel_follows_the_reference(size, is_back, beyond, is_whole):
     expected = moved(whole, moves, is_back=is_back, beyond=beyond)
     made = moved(there, moves, is_back=is_back, beyond=beyond)
     assert made.dtype == np.float32
-    # OpenCV reads at 1/32 of a sample: beside what lies beyond, that is 1/32 of the step.
+    # OpenCV interpolates at 1/32 of a sample; at the outside, that is 1/32 of the step.
     np.testing.assert_allclose(made.get(), expected, atol=0.05)
     assert np.abs(made.get() - expected).mean() < 2e-3
     assert moved(there[:0], moves[:0]).shape == (0, 3, *size)

@@ -1,4 +1,4 @@
-"""Painted alpha on the GPU against its reference, and the source against compilers without a GPU."""
+"""Tests of painting alpha on the GPU against the reference, and of its source without a GPU."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from vitascope.frames import PIXEL_FORMATS, ColorSpec
 from vitascope.gpu.kernels.paint_alpha import PaintedPart, paint_alpha
 from vitascope.gpu.kernels.region import Region
 
-# The picture's size, and parts (number, from (y, x), to (y, x), size (h, w)) that share and neighbour no chroma sample.
+# Picture sizes, and parts (number, from (y, x), to (y, x), size (h, w)) that neither share nor touch chroma
+# samples.
 CASES = [
     ((2, 2), [(0, (0, 0), (0, 0), (2, 2))]),
     ((2, 14), [(1, (1, 0), (1, 1), (1, 3)), (0, (0, 2), (0, 8), (2, 6))]),
@@ -32,7 +33,7 @@ def parts_of(placed):
 
 
 def some_alpha(seed=0):
-    """Two alphas, and where they say something: in three quarters of their samples."""
+    """Make two alphas, and a mask of where they apply: three quarters of their samples."""
     rng = np.random.default_rng(seed)
     alpha = rng.random((2, 20, 1300), np.float32)
     alpha.reshape(-1)[[0, -1]] = 0, 1
@@ -71,9 +72,9 @@ def test_a_planar_frame_on_the_gpu_is_refused():
 @pytest.mark.parametrize(
     "placed",
     [
-        [(0, (0, 0), (0, 0), (5, 4))],  # higher than the picture
+        [(0, (0, 0), (0, 0), (5, 4))],  # taller than the picture
         [(0, (0, 0), (0, 3), (2, 4))],
-        [(2, (0, 0), (0, 0), (2, 2))],  # there are two alphas
+        [(2, (0, 0), (0, 0), (2, 2))],  # there are only two alphas
         [(0, (19, 0), (0, 0), (2, 2))],
     ],
 )
@@ -94,7 +95,7 @@ def test_sizes_that_do_not_fit_are_refused():
 
 @pytest.mark.parametrize("name", ["nv12", "yuv420p10le", "yuv444p"])
 def test_what_is_not_painted_stays_as_it_is(name):
-    """Outside of parts, and inside of them where the alphas say nothing."""
+    """Check samples outside the parts, and those inside where the alphas do not apply."""
     frame = random_frame(PIXEL_FORMATS[name], (34, 62))
     before = [plane.copy() for plane in frame.planes]
     alpha, inside = some_alpha()

@@ -28,7 +28,7 @@ def test_a_colour_keeps_its_value_in_every_format_and_size(name, size):
 @pytest.mark.parametrize("matrix_and_sws", [("bt601", 5), ("bt709", 1)])
 def test_agrees_with_swscale_and_a_plain_mean(matrix_and_sws):
     matrix, sws = matrix_and_sws
-    # Muted codes only: swscale wraps around where RGB leaves 0..255.
+    # Use muted codes: swscale wraps around where RGB leaves 0..255.
     frame = random_frame(PIXEL_FORMATS["yuv444p"], (32, 48), color=ColorSpec(matrix))
     frame = frame.with_planes(tuple(96 + plane // 5 for plane in frame.planes))
     video_frame = av.VideoFrame(48, 32, "yuv444p")
@@ -36,7 +36,7 @@ def test_agrees_with_swscale_and_a_plain_mean(matrix_and_sws):
         rows = np.zeros((32, target.line_size), np.uint8)
         rows[:, :48] = plane
         target.update(rows.tobytes())
-    # Without full chroma interpolation swscale drops every other chroma sample even of 4:4:4.
+    # Without full chroma interpolation, swscale drops every other chroma sample, even in 4:4:4.
     exact = Interpolation.BILINEAR | Interpolation.FULL_CHR_H_INT | Interpolation.ACCURATE_RND
     rgb = video_frame.reformat(
         format="rgb24",
@@ -108,11 +108,11 @@ def test_writes_into_out_and_refuses_another_shape():
 
 
 def test_cosited_chroma_is_not_shifted():
-    """A vertical colour edge on a chroma boundary stays where it is when chroma is cosited with even columns."""
+    """Check a vertical colour edge on a chroma boundary, with chroma cosited with even columns."""
     fmt = PIXEL_FORMATS["yuv420p"]
     red = np.tile(
         np.arange(64) * 3.0, (8, 1)
-    )  # V is linear in space: V(site i) = 6 i for a site on luma column 2 i
+    )  # V is linear in space: 6 i at site i, which is on luma column 2 i
     frame = solid_frame(fmt, (8, 64), (0.5, 0.5, 0.5))
     cosited = np.tile((np.arange(32) * 6 + 20).astype(np.uint8), (4, 1))
     frame = frame.with_planes((frame.planes[0], frame.planes[1], cosited))

@@ -1,4 +1,4 @@
-"""The CUDA kernel against its reference, and the source against compilers without a GPU."""
+"""Tests of the preprocessing kernel against the reference, and of its source without a GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TARGETS = [(1, 1), (9, 5), (32, 64), (70, 90)]
 
 
 def smooth(frame):
-    """Low frequencies only: there the reference's shift of cosited chroma is exact to a fraction of a code."""
+    """Keep low frequencies only, for which the reference's shift of cosited chroma is almost exact."""
     import cv2
 
     blurred = []
@@ -43,10 +43,10 @@ def regions_of(frame, eyes):
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("pad", [0, 3])
 def test_noise_agrees_with_the_reference(name, size, target, pad):
-    """Centred chroma: both average exactly the same windows."""
+    """Check centred chroma, where both average exactly the same windows."""
     frame = random_frame(PIXEL_FORMATS[name], size, color=ColorSpec(chroma_location="center"))
     if size[0] % 2 or size[1] % 2:
-        frame = smooth(frame)  # the last chroma block sticks out: the reference reads it by interpolation
+        frame = smooth(frame)  # the last chroma block sticks out, so the reference interpolates it
     regions = regions_of(frame, 1)
     if frame.width / target[1] > 2000:
         with pytest.raises(ValueError, match="too few"):

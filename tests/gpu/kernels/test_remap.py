@@ -36,7 +36,7 @@ def test_the_identity_changes_nothing(dtype, shape, interpolation):
 def test_linear_is_the_closed_form():
     plane = noise((40, 50), np.float32)
     rng = np.random.default_rng(1)
-    # Multiples of 1/32, which is how finely OpenCV interpolates.
+    # Multiples of 1/32, OpenCV's interpolation step.
     x, y = (rng.integers(0, 32 * (n - 1), (30, 20)).astype(np.float32) / 32 for n in (50, 40))
     x0, y0 = x.astype(int), y.astype(int)
     fx, fy = x - x0, y - y0
@@ -103,7 +103,7 @@ def test_a_stack_that_does_not_fit_is_refused():
 @pytest.mark.parametrize("location", ["left", "center", "topleft"])
 @pytest.mark.parametrize("name", ["nv12", "yuv420p", "yuv422p"])
 def test_chroma_comes_from_where_its_luma_does(location, name):
-    """A shift by whole blocks moves every plane; one by a sample moves a chroma ramp by half a chroma step."""
+    """Check shifts by whole blocks, and by one sample, which moves a chroma ramp by half a chroma step."""
     fmt = PIXEL_FORMATS[name]
     frame = random_frame(fmt, (16, 32), color=ColorSpec(chroma_location=location))
     x, y = identity((16, 32))
@@ -129,7 +129,7 @@ def test_a_coarse_map_of_a_straight_motion_is_as_good_as_a_fine_one(scale, size)
 
     fine = remap(picture, *place(size, 1))
     coarse = remap(picture, *place(map_shape(size, scale), scale), map_scale=scale, size=size)
-    np.testing.assert_allclose(coarse, fine, atol=0.1)  # a 32nd of a sample
+    np.testing.assert_allclose(coarse, fine, atol=0.1)  # 1/32 of a sample
 
 
 @pytest.mark.parametrize("size", ODD_SIZES)

@@ -1,4 +1,4 @@
-"""The remapping kernel against OpenCV, and the source against compilers without a GPU."""
+"""Tests of the remapping kernel against OpenCV, and of its source without a GPU."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def noise(shape, dtype):
 
 
 def maps(size, source, *, parts):
-    """Places inside and outside, multiples of 1 / ``parts`` and never between two samples' reach of ``nearest``."""
+    """Make places inside and outside, in multiples of 1 / ``parts``; for ``nearest`` they are never ties."""
     rng = np.random.default_rng(1)
 
     def axis(length):
@@ -104,7 +104,7 @@ def test_coarse_maps_are_read_alike(scale, size):
     x, y = (rng.uniform(0, 179, map_shape(size, scale)).astype(np.float32) for _ in range(2))
     expected = remap(picture, x, y, map_scale=scale, size=size)
     actual = remap(plane_on_gpu(picture), plane_on_gpu(x), plane_on_gpu(y), map_scale=scale, size=size).get()
-    # The picture is a plane of slope (1, 2): a 64th of a sample each way is what OpenCV's rounding costs.
+    # The picture is a plane of slope (1, 2); OpenCV's rounding costs 1/64 of a sample in each direction.
     np.testing.assert_allclose(actual, expected, atol=0.06)
 
 
@@ -165,7 +165,7 @@ def test_a_stack_may_take_the_place_of_another():
 
 @pytest.mark.cuda
 def test_samples_of_eyes_may_lie_apart():
-    """Then they are copied, each into memory of its own."""
+    """Check such samples, which are first copied, each eye into its own memory."""
     frame = random_frame(PIXEL_FORMATS["nv12"], (34, 64))
     regions = [Region(0, 0, 32, 34), Region(32, 0, 32, 34)]
     y, x = np.mgrid[0:34, 0:32].astype(np.float32)

@@ -88,7 +88,7 @@ def test_planar_results_hold_the_same_codes(paint, depth):
     np.testing.assert_array_equal(planar.planes[0] << shift, semi.planes[0])
     np.testing.assert_array_equal(np.stack(planar.planes[1:], axis=-1) << shift, semi.planes[1])
     for plane, wanted in zip(planar.planes, render(planar_frame, **options).planes, strict=True):
-        assert np.abs(plane.astype(int) - wanted).max() <= 1  # each of the two is within a code of exact
+        assert np.abs(plane.astype(int) - wanted).max() <= 1  # each is within one code of the exact value
 
 
 @pytest.mark.parametrize("paint", ["color", "frame"])

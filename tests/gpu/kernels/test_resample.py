@@ -51,7 +51,7 @@ def test_a_constant_stays_constant(value, source, target, shift):
 
 @pytest.mark.parametrize("factor", [2, 3, 4, 2.5])
 def test_a_ramp_is_read_where_the_window_says(factor):
-    ramp = np.tile(np.arange(200, dtype=np.float32) + 0.5, (40, 1))  # value = edge coordinate of the centre
+    ramp = np.tile(np.arange(200, dtype=np.float32) + 0.5, (40, 1))  # value: the centre's coordinate
     window = (20.25, 4.0, 20.25 + 40 * factor, 36.0)
     read = resample_window(ramp, window, (8, 40))
     expected = 20.25 + (np.arange(40) + 0.5) * factor
@@ -69,7 +69,7 @@ def test_interleaved_chroma_reads_like_two_planes():
 @pytest.mark.parametrize("location", LOCATIONS)
 @pytest.mark.parametrize("fmt", SUBSAMPLED, ids=lambda fmt: fmt.name)
 def test_up_then_down_keeps_a_ramp(fmt, location):
-    """Sites and luma samples agree on where they are: a plane that is linear in space survives both directions."""
+    """Check a plane that is linear in space, which both directions preserve as sites and luma samples agree."""
     color = ColorSpec(chroma_location=location)
     height, width = 30, 44
     y, x = np.mgrid[0:height, 0:width].astype(np.float32)

@@ -13,7 +13,7 @@ PLAIN = {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0), "scale": 1.0}
 
 
 def axis_weights(length, count):
-    """Dense [count, length] weights of the documented resize, from its words: exact, slow, and nobody else's code."""
+    """Build dense [count, length] weights from the documented resize: exact, slow and independent."""
     weights = np.zeros((count, length))
     step = length / count
     for output in range(count):

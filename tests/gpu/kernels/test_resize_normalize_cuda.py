@@ -1,4 +1,4 @@
-"""Resizing and normalising on the GPU against the reference, and the source against compilers without a GPU."""
+"""Tests of resizing and normalising on the GPU against the reference, and of the source without a GPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIZES = [(1, 1), (9, 5), (70, 90), (33, 1024)]
 
 
 def tolerances(dtype):
-    # Sums in another order; half precision then rounds, perhaps to the other neighbour.
+    # Sums have another order; half precision may then round to the other neighbour.
     return {"rtol": 1e-4, "atol": 2e-4} if dtype == "float32" else {"rtol": 2e-3, "atol": 4e-3}
 
 
@@ -82,12 +82,12 @@ def test_other_channel_counts_and_reversed_channels(channels, layout_in):
 @pytest.mark.parametrize(
     "view",
     [
-        lambda array: array[:, 3:, 5:],  # rows apart, beginning anywhere
-        lambda array: array[:, :, :-16],  # rows apart, beginning on 16 bytes
-        lambda array: array[::2, ::2],  # pictures and rows left out
-        lambda array: array[:, :, ::2],  # samples that are not dense
+        lambda array: array[:, 3:, 5:],  # rows apart, with any start
+        lambda array: array[:, :, :-16],  # rows apart, starting at 16 bytes
+        lambda array: array[::2, ::2],  # every second picture and row
+        lambda array: array[:, :, ::2],  # samples not dense
         lambda array: array[:, ::-1],  # upside down
-        lambda array: array[..., ::-1],  # channels backwards
+        lambda array: array[..., ::-1],  # reversed channels
         lambda array: array[:0],  # none
     ],
 )

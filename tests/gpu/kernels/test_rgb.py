@@ -16,7 +16,7 @@ COLORS = [
 
 
 def smooth_rgb(size, seed=0):
-    """float32 [H, W, 3] in 0.1..0.9 that chroma subsampling hardly changes."""
+    """Make float32 [H, W, 3] in 0.1..0.9 that chroma subsampling hardly changes."""
     height, width = size
     y, x = np.mgrid[0:height, 0:width].astype(np.float32) / 80
     phases = np.random.default_rng(seed).uniform(0, 6, 3)
@@ -42,7 +42,7 @@ def test_one_colour_comes_out_as_the_closed_form_says(name, color, dtype):
 
 
 def test_chroma_is_read_where_it_sits():
-    """A ramp in chroma, linear in the luma column: bilinear reading returns the line itself."""
+    """Check a ramp in chroma, linear in the luma column: bilinear interpolation returns the line itself."""
     for location, site in (("left", 0.0), ("center", 0.5)):
         frame = solid_frame(
             PIXEL_FORMATS["nv12"], (4, 64), (0.5, 0.5, 0.5), color=ColorSpec(chroma_location=location)
@@ -75,7 +75,8 @@ def test_there_and_back(layout, dtype, format, color):
     back = nv12_to_rgb(frame, layout=layout, dtype=dtype)
     scale = 1 if dtype == "uint8" else 255
     error = np.abs(back[0].astype(np.float64) - picture.astype(np.float64)) * scale
-    # A code of limited-range luma is 1.16 levels, one of chroma up to 2.1: half a code of each, and the rounding.
+    # A code of limited-range luma is 1.16 levels, one of chroma up to 2.1: allow half a code of each, and
+    # rounding.
     assert error.max() <= (2.2 if format == "nv12" else 1.01)
 
 

@@ -1,4 +1,4 @@
-"""RGB on the GPU against its reference, and the source against compilers without a GPU."""
+"""Tests of RGB conversion on the GPU against the reference, and of its source without a GPU."""
 
 from __future__ import annotations
 

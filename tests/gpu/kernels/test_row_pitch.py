@@ -1,4 +1,4 @@
-"""Kernels read rows whose samples lie side by side; others must not be read as if they did."""
+"""Check that kernels require contiguous samples in rows, and never misread others."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def assert_same_planes(actual, expected):
 def test_three_planes_become_two_and_again_three(name, size):
     frame = strided(random_frame(PIXEL_FORMATS[name], size))
     for plane in frame.planes:
-        plane.flags.writeable = False  # as a decoder's are
+        plane.flags.writeable = False  # read-only, as from a decoder
     twin = to_semi_planar(frame)
     assert_same_planes(twin, semi_planar_twin(frame))
     assert_same_planes(to_planar(twin), frame)

@@ -1,4 +1,4 @@
-"""Layouts on the GPU and the way up, and the source against compilers without a GPU."""
+"""Tests of layouts on the GPU and of uploads, and of the source without a GPU."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_upload_brings_every_code_up(name, size):
 
 @pytest.mark.cuda
 def test_buffers_are_not_filled_again_before_they_were_read():
-    """Many frames behind a busy stream: the host must not overwrite what still waits to be copied."""
+    """Check many frames on a busy stream: the host must not overwrite data that is still to be copied."""
     import cupy
 
     stream = cupy.cuda.Stream(non_blocking=True)

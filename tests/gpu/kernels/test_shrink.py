@@ -16,7 +16,10 @@ def whole(frame):
 
 
 def window_weights(start, step, count, first, length):
-    """Row o: how much of each of ``length`` samples from ``first`` on lies in window o, borders repeated."""
+    """Return the share of each sample in each window: row o has window o, and borders repeat.
+
+    The samples are ``length`` ones, from ``first`` on.
+    """
     weights = np.zeros((count, length))
     for output in range(count):
         begin, end = start + output * step, start + (output + 1) * step
@@ -27,7 +30,7 @@ def window_weights(start, step, count, first, length):
 
 
 def exact(plane, own, start, step, count):
-    """The definition in float64: (x, y) starts and steps in plane coordinates, (width, height) counts."""
+    """Compute the definition in float64; starts and steps are (x, y) in plane coordinates, counts (width, height)."""
     patch = plane[own.rows, own.columns].astype(np.float64)
     rows = window_weights(start[1], step[1], count[1], own.y, own.height)
     columns = window_weights(start[0], step[0], count[0], own.x, own.width)
@@ -54,7 +57,7 @@ def test_every_sample_is_the_mean_of_its_window(name, location, source, size):
         fmt.chroma_shift_x and location != "center",
         fmt.chroma_shift_y and location == "topleft",
     )
-    # A cosited sample's centre is at j + 1/4 of the blocks' edges, before and after, but at j + 1/2 of its own plane's.
+    # A cosited sample's centre is at j + 1/4 between the blocks' edges, but at j + 1/2 of its own plane.
     start = tuple((0.25 * s + 0.25) - 0.5 * s if c else 0.0 for s, c in zip(step, cosited, strict=True))
     for plane, made in zip(frame.planes[1:], small.planes[1:], strict=True):
         expected = exact(plane, Region(0, 0, *chroma_size), start, step, fmt.chroma_size(size[1], size[0]))
@@ -62,7 +65,7 @@ def test_every_sample_is_the_mean_of_its_window(name, location, source, size):
 
 
 def test_a_cosited_chroma_edge_stays_where_it_is_in_luma():
-    """A ramp: chroma that equals luma at every site must still do so in the smaller picture."""
+    """Check a ramp: chroma that equals luma at every site must still do so in the smaller picture."""
     fmt = PIXEL_FORMATS["yuv420p"]
     for location, offset in (("left", 0.0), ("center", 0.5)):
         frame = solid_frame(fmt, (32, 480), (0, 0, 0), color=ColorSpec(chroma_location=location))

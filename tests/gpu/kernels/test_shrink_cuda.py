@@ -1,4 +1,4 @@
-"""The shrinking kernel against its reference, and the source against compilers without a GPU."""
+"""Tests of the shrinking kernel against its reference, and of its source without a GPU."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_it_agrees_with_the_reference(name, location, source, size, eyes, pad):
     try:
         expected = shrink_frame(frame, regions=regions, size=size)
     except ValueError:
-        assert eyes != "mono"  # too small for two
+        assert eyes != "mono"  # too small for two eyes
         return
     actual = frame_on_cpu(shrink_frame(frame_on_gpu(frame, pad=pad), regions=regions, size=size))
     assert (actual.format, actual.color, actual.pts) == (expected.format, expected.color, expected.pts)

@@ -1,4 +1,4 @@
-"""What the shrinking kernel is told: described once for frames of one kind, with each frame's own pointers."""
+"""Tests of the shrinking kernel's parameters: made once for frames of one kind, with each frame's pointers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EYES = [Region(0, 0, 64, 48), Region(64, 0, 64, 48)]
 
 @pytest.fixture
 def launches(monkeypatch):
-    """Parameters of each launch; kernels are counted, none runs."""
+    """Record the parameters of each launch and the kernels, without running any."""
     cupy, made = fake_cupy(), []
     cupy.cuda.runtime.getDevice = lambda: 0
     monkeypatch.setitem(sys.modules, "cupy", cupy)

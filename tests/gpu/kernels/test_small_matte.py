@@ -1,4 +1,4 @@
-"""Alpha of coefficients and a small picture: the reference, against the formulas sample by sample."""
+"""Tests of the reference for alpha from coefficients and a small picture, against the formulas for each sample."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SIZES = [(1, 1), (7, 5), (33, 64)]
 
 
 def arrays(size, *, count=3, planes=1, channels=3, dtype=np.float32, seed=0):
-    """Gain, offset and picture; alpha reaches far beyond 0..1."""
+    """Make gain, offset and picture for alpha far outside 0..1."""
     random = np.random.default_rng(seed)
     gain = random.normal(0, 2, (count, planes, *size)).astype(dtype)
     offset = random.normal(0.5, 0.7, (count, planes, *size)).astype(dtype)

@@ -1,4 +1,4 @@
-"""The kernels of small mattes, against their references; and the source without a GPU."""
+"""Tests of the kernels for small mattes against their references, and of the source without a GPU."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_pictures_may_lie_apart_and_be_of_two_types():
         [there[0][::2].astype("float16").astype("float32"), there[1][::2], there[2][::2]],
         [
             cupy.pad(array, ((0, 0), (0, 0), (1, 2), (3, 1)))[::2, :, 1:-2, 3:-1] for array in there
-        ],  # of larger ones
+        ],  # parts of larger arrays
     ):
         made = bound_alpha(*given)
         np.testing.assert_allclose(made.said.get(), expected.said, atol=2e-2)

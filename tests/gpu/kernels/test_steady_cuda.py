@@ -1,4 +1,4 @@
-"""Temporal smoothing on the GPU against its reference, and the source against compilers without a GPU."""
+"""Tests of temporal smoothing on the GPU against the reference, and of its source without a GPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vitascope.gpu.kernels.steady import AlphaSmoother
 
 
 def slow_film(fmt, size, count):
-    """Frames that differ by a little noise in places, so that every weight of the past occurs."""
+    """Make frames that differ by a little noise in places, so that every weight of the past occurs."""
     first = random_frame(fmt, size)
     rng = np.random.default_rng(1)
     luma = first.planes[0].astype(int)

@@ -1,4 +1,4 @@
-"""Two eyes' mattes brought together, against pictures whose disparity was put there."""
+"""Tests of making two eyes' mattes agree, with pictures of known disparity."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ STEPS = [0.5 * step for step in range(25)]
 
 
 def flat_curves(size=SIZE):
-    """Disparity in samples: the right eye shows things to the left."""
+    """Return curves for a flat lens, with disparity in samples: the right eye shows things further left."""
     curves = np.zeros((2, 6, *size), np.float32)
     curves[0, 0], curves[1, 0] = -1, 1
     return curves
 
 
 def person(size=SIZE, *, seed=0):
-    """A textured block before black: RGB and alpha, float32 [4, h, w]."""
+    """Make a textured block on black: RGB and alpha, float32 [4, h, w]."""
     texture = np.random.default_rng(seed).random((3, *size), np.float32)
     texture = np.stack([cv2.GaussianBlur(plane, (0, 0), 1) for plane in texture])
     alpha = np.zeros(size, np.float32)
@@ -30,7 +30,7 @@ def person(size=SIZE, *, seed=0):
 
 
 def shifted(planes, samples):
-    """Moved to the left, by parts of a sample too."""
+    """Shift to the left, also by parts of a sample."""
     move = np.float32([[1, 0, -samples], [0, 1, 0]])
     return np.stack([cv2.warpAffine(plane, move, plane.shape[::-1]) for plane in planes])
 
@@ -54,7 +54,7 @@ def test_the_disparity_of_a_person_is_found_in_both_eyes(samples):
 
 
 def noisy_step(size=SIZE):
-    """Two things, 4 and 9 samples apart, with noise."""
+    """Make a step between two things, with disparities of 4 and 9 samples, and noise."""
     disparity = np.random.default_rng(0).normal(0, 0.1, (2, *size)).astype(np.float32)
     disparity[:, :, : size[1] // 2] += 4
     disparity[:, :, size[1] // 2 :] += 9
@@ -75,7 +75,7 @@ def test_smoothing_every_third_sample_reaches_three_times_as_far(size):
     spaced = smooth_disparity(noisy, sigma=0.5, spacing=3)
     assert spaced.shape == noisy.shape
     third = np.ascontiguousarray(noisy[:, 1::3, 1::3])
-    rows, columns = (side // 3 for side in size)  # of whole pictures: borders repeat beyond them
+    rows, columns = (side // 3 for side in size)  # whole thirds only: outside them borders repeat
     by_itself = smooth_disparity(third[:, :rows, :columns], sigma=0.5)
     inside = np.s_[:, : rows - 8, : columns - 8]
     np.testing.assert_allclose(spaced[:, 1::3, 1::3][inside], by_itself[inside], atol=1e-3)
@@ -105,7 +105,7 @@ FAR_STEPS = [0.5 * step for step in range(49)]
 
 
 def two_alike(size=SIZE):
-    """Two like things at one distance; the second is brighter in the right eye, by more than they differ."""
+    """Make two similar things at one distance; the second is brighter in the right eye, by more than they differ."""
     texture = cv2.GaussianBlur(np.random.default_rng(2).random((24, 13), np.float32), (0, 0), 1) / 2
     pictures = np.zeros((2, 4, *size), np.float32)
     for eye, (moved, brighter) in enumerate(((0, 0.02), (4, 0.05))):
@@ -119,7 +119,7 @@ def test_of_two_things_that_look_alike_each_gets_its_own():
     pictures = two_alike()
     second = np.s_[0, 12:28, 52:55]
     alone, _ = match_eyes(pictures, flat_curves(), FAR_STEPS, radius=3)
-    assert np.median(alone[second]) > 20  # the first thing's
+    assert np.median(alone[second]) > 20  # that of the first thing
     found, misfit = match_eyes(pictures, flat_curves(), FAR_STEPS, radius=3, is_mutual=True)
     for things in second, np.s_[0, 12:28, 35:38], np.s_[1, 12:28, 31:34]:
         assert np.abs(found[things] - 4).max() < 1
@@ -151,7 +151,7 @@ def test_two_scenes_fit_badly():
 
 
 def plain_pictures(size=SIZE):
-    """Nobody's: nothing differs."""
+    """Make pictures without anybody, in which nothing differs."""
     return np.zeros((2, 4, *size), np.float32)
 
 
@@ -161,7 +161,7 @@ def test_what_both_eyes_show_gets_the_mean_and_what_one_shows_keeps_its_own():
         np.float32
     )
     disparity = np.full((2, height, width), 4, np.float32)
-    disparity[1, :, :20] = 9  # of something before it, in the right eye alone
+    disparity[1, :, :20] = 9  # of something in front, in the right eye alone
     shown = np.ones((2, height, width), np.float32)
     shown[:, :5] = 0
     blended = blend_eyes(planes, plain_pictures(), disparity, flat_curves(), shown, tolerance=1)
@@ -170,11 +170,11 @@ def test_what_both_eyes_show_gets_the_mean_and_what_one_shows_keeps_its_own():
     assert np.all(blended[0, :, :, 6:22] == 0.25)
     assert np.all(blended[0, :, :5] == 0.25)
     assert np.all(blended[1, :, :5] == 0.75)
-    assert planes[0].max() == 0.25  # what was given stays
+    assert planes[0].max() == 0.25  # the input is unchanged
 
 
 def test_what_is_behind_an_outline_does_not_part_the_eyes():
-    """Half of a sample there is what each eye sees behind the person: it says nothing of whether both see them."""
+    """Check that background seen through half-transparent samples does not count as a difference."""
     pictures = np.stack([person(), shifted(person(), 4)])
     pictures[:, 3] = [cv2.GaussianBlur(alpha, (0, 0), 1.5) for alpha in pictures[:, 3]]
     for picture, behind in zip(pictures, (0.3, 0.6), strict=True):
@@ -192,7 +192,7 @@ def test_what_is_behind_an_outline_does_not_part_the_eyes():
 def test_mattes_that_differ_are_brought_together_where_the_person_has_one_color_in_both_eyes():
     left = person()
     pictures = np.stack([left, shifted(left, 4)])
-    pictures[1, :3, 20:] += 0.06  # another one stands there
+    pictures[1, :3, 20:] += 0.06  # another person stands there
     pictures[1, 3] = 0  # the right eye's matte has nobody
     planes, disparity = pictures[:, 3:].copy(), np.full((2, *SIZE), 4, np.float32)
     shown = np.ones((2, *SIZE), np.float32)
@@ -212,9 +212,9 @@ def test_the_other_eye_is_read_as_catmull_and_rom_have_it():
     random = np.random.default_rng(4)
     planes = random.random((2, 1, *SIZE), np.float32)
     curves = np.zeros((2, 6, *SIZE), np.float32)
-    curves[0, 0], curves[0, 3] = -2.25, -1.375  # across and down, in 32nds of a sample: OpenCV's own
+    curves[0, 0], curves[0, 3] = -2.25, -1.375  # across and down, in OpenCV's steps of 1/32 sample
     disparity = np.ones((2, *SIZE), np.float32)
-    shown = np.full((2, *SIZE), 2, np.float32)  # all of the other eye's
+    shown = np.full((2, *SIZE), 2, np.float32)  # only the other eye counts
     blended = blend_eyes(planes, plain_pictures(), disparity, curves, shown, tolerance=1)
     around = np.pad(planes[1, 0], 8, mode="edge")
     for y, x in ((20, 30), (0, 0), (1, 2), (39, 71), (2, 1), (0, 71)):
@@ -228,11 +228,11 @@ def test_planes_may_be_finer_than_disparities():
     disparity = np.full((2, *SIZE), 4, np.float32)
     shown = np.ones((2, *SIZE), np.float32)
     blended = blend_eyes(planes, plain_pictures(), disparity, flat_curves(), shown, tolerance=1)
-    assert np.abs(blended - planes).max() < 1e-5  # they agreed
+    assert np.abs(blended - planes).max() < 1e-5  # they agreed already
 
 
 def two_frames(size=SIZE):
-    """Pictures of both eyes of two frames, in which people stand at other distances."""
+    """Make both eyes' pictures of two frames with people at different distances."""
     left = person(size)
     return np.stack([left, shifted(left, 4), left, shifted(left, 7)])
 

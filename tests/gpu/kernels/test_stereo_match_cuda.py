@@ -1,4 +1,4 @@
-"""Two eyes' mattes brought together on the GPU, against the reference; and the source without a GPU."""
+"""Tests of making two eyes' mattes agree on the GPU against the reference, and of the source without a GPU."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SIZES = [SIZE, (41, 75), (64, 96)]
 
 
 def bent(size):
-    """Curves with all three powers, on both axes."""
+    """Return curves with all three powers, on both axes."""
     curves = flat_curves(size)
     wave = np.sin(np.arange(size[0] * size[1], dtype=np.float32).reshape(size) / 50)
     curves[:, 1:] += 0.002 * wave
@@ -34,7 +34,7 @@ def bent(size):
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("radius", [3, 7, 12, 38])  # one sample of a thread, four, and one again
+@pytest.mark.parametrize("radius", [3, 7, 12, 38])  # a thread has one sample, four, and one again
 @pytest.mark.parametrize("with_start", [False, True])
 @pytest.mark.parametrize("is_mutual", [False, True])
 def test_matching_follows_the_reference(size, radius, with_start, is_mutual):
@@ -53,7 +53,7 @@ def test_matching_follows_the_reference(size, radius, with_start, is_mutual):
         start=None if start is None else cupy.asarray(start),
         is_mutual=is_mutual,
     )
-    # OpenCV reads at 1/32 of a sample.
+    # OpenCV interpolates at 1/32 of a sample.
     assert np.abs(misfit_there.get() - misfit).max() < 5e-3
     person_there = pictures[:, 3] > 0.9
     assert np.quantile(np.abs(found.get() - expected)[person_there], 0.99) < 0.1
@@ -108,7 +108,7 @@ def test_of_two_things_that_look_alike_each_gets_its_own_there_too():
 def test_the_middle_is_that_of_the_reference(size):
     import cupy
 
-    disparity = np.random.default_rng(6).normal(size=(4, *size)).astype(np.float32).round(1)  # some twice
+    disparity = np.random.default_rng(6).normal(size=(4, *size)).astype(np.float32).round(1)  # some equal
     np.testing.assert_array_equal(
         middle_disparity(cupy.asarray(disparity)).get(), middle_disparity(disparity)
     )
@@ -136,7 +136,7 @@ def test_blending_follows_the_reference(size, scale):
     full_size = (size[0] * scale, size[1] * scale)
     planes = np.stack([person(full_size), shifted(person(full_size), 4.3 * scale)])
     pictures = np.stack([person(size), shifted(person(size), 4.3)])
-    pictures[1, :3] += 0.05 * random.random((3, *size), np.float32)  # all shares of trust
+    pictures[1, :3] += 0.05 * random.random((3, *size), np.float32)  # with all degrees of trust
     disparity = np.full((2, *size), 4.3, np.float32)
     disparity[1, :, : size[1] // 3] = 9
     shown = (random.random((2, *size)) > 0.2).astype(np.float32)
@@ -159,7 +159,7 @@ def test_mattes_that_differ_are_blended_as_the_reference_does():
     given = planes, pictures, disparity, bent(SIZE), shown
     expected, blended = blend_eyes(*given, tolerance=1), blend_eyes(*map(cupy.asarray, given), tolerance=1)
     assert np.abs(expected - planes).mean() > 0.01
-    # Reading at 1/32 of a sample moves colors, and these how much is believed.
+    # Interpolation at 1/32 of a sample changes colors, and with them the trust.
     np.testing.assert_allclose(blended.get(), expected, atol=0.03)
     assert np.abs(blended.get() - expected).mean() < 1e-3
 

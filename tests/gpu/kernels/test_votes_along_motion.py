@@ -1,4 +1,4 @@
-"""A sample in other frames, along the motion: the reference, and the kernel against it."""
+"""Tests of a sample's votes from other frames, along the motion: the reference, and the kernel against it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REACH = 8
 
 
 def filmed(count=6, *, eyes=1, size=(45, 70), step=(2.3, -1.6)):
-    """RGB with alpha, and the motion ahead and back."""
+    """Make RGB with alpha, and motion ahead and back."""
     alpha, rgb, ahead, back = flight(count=count, eyes=eyes, size=size, step=step)
     return np.concatenate([rgb, alpha[:, :, None]], axis=2), ahead, back
 
@@ -81,7 +81,7 @@ def test_the_kernel_follows_the_reference(size, eyes, count, is_whole):
         given[0] = cupy.pad(given[0], ((0, 0),) * 3 + ((2, 1), (3, 5)))[..., 2:-1, 3:-5]
     for made, expected in zip(votes_along_motion(*given), votes_along_motion(seen, ahead, back), strict=True):
         assert made.dtype == np.float32
-        # OpenCV reads at 1/32 of a sample.
+        # OpenCV interpolates at 1/32 of a sample.
         assert np.abs(made.get() - expected).mean() < 0.01 * max(np.abs(expected).mean(), 0.1)
 
 

@@ -1,4 +1,4 @@
-"""Sums of planes of several sizes: the reference against OpenCV, and the kernel against the reference."""
+"""Tests of sums of planes of several sizes: the reference against OpenCV, and the kernel against the reference."""
 
 from __future__ import annotations
 
@@ -79,9 +79,7 @@ def test_the_kernel_follows_the_reference(sizes, size, sums):
     there = [[cupy.asarray(part) for part in parts] for parts in planes]
     shares = [cupy.asarray(weight) for weight in weights]
     expected = weighted_sums(planes, weights, size)
-    apart = [
-        [cupy.repeat(part, 2, axis=0)[::2] for part in parts] for parts in there
-    ]  # not one after the other
+    apart = [[cupy.repeat(part, 2, axis=0)[::2] for part in parts] for parts in there]  # not contiguous
     for given in (there, apart):
         for made, one in zip(weighted_sums(given, shares, size), expected, strict=True):
             assert made.dtype == np.float32

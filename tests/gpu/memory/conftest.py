@@ -1,4 +1,4 @@
-"""Fixtures of the tests of memory and caches."""
+"""Fixtures for tests of memory and caches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays for the tests of the cache, and the file that it keeps one in."""
+"""Arrays for tests of the cache, and the file in which it stores one."""
 
 from __future__ import annotations
 

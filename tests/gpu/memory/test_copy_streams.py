@@ -1,4 +1,4 @@
-"""Copies up and down: who waits for whom, and what is held until when; on CuPy's stand-in."""
+"""Tests of uploads and downloads with a fake CuPy: who waits for whom, and what is held until when."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from vitascope.gpu.memory.pinned_pool import Download, PinnedMemoryPool, shared_
 
 @pytest.fixture
 def pool(cupy, monkeypatch) -> PinnedMemoryPool:
-    """Copies on streams of its own, whatever their size."""
+    """Return a pool that makes copies of all sizes on separate streams."""
     monkeypatch.setattr(pinned_pool, "_SMALL_BYTES", -1)
     return PinnedMemoryPool(0.01, device=Device("cuda", "fake", 0))
 
 
 @pytest.fixture
 def plain_pool(cupy) -> PinnedMemoryPool:
-    """With small copies on the stream that reads or makes them."""
+    """Return a pool that makes small copies on the stream that uses them."""
     return PinnedMemoryPool(0.01, device=Device("cuda", "fake", 0))
 
 
 @pytest.fixture
 def pending_events(cupy, monkeypatch):
-    """Events that are only over once they were waited for."""
+    """Make events finish only once they were waited for."""
     waited = set()
     monkeypatch.setattr(cupy.cuda.Event, "done", property(lambda event: event.number in waited))
     monkeypatch.setattr(cupy.cuda.Event, "synchronize", lambda event: waited.add(event.number))
@@ -55,7 +55,7 @@ def test_the_copy_runs_beside_the_stream_that_reads_it(cupy, pool) -> None:
     (copy,) = copies(cupy)
     assert copy[1] not in (0, reader.ptr)
     recorded, waited = (next(e for e in cupy.diary if e[0] == word) for word in ("record", "wait"))
-    assert recorded[1] == copy[1]  # behind the copy, on its own stream
+    assert recorded[1] == copy[1]  # after the copy, on its own stream
     assert waited == ("wait", reader.ptr, recorded[2])
 
 
@@ -87,7 +87,7 @@ def test_what_lies_in_a_lease_is_copied_from_there(cupy, pool, pending_events) -
     assert pool.stats().allocations == 1
     lease.wait()
     assert len(pending_events) == 2
-    pool.upload(lease.array.T)  # not as it lies there: this one is staged
+    pool.upload(lease.array.T)  # not contiguous, so this one is staged
     assert pool.stats().allocations == 2
 
 
@@ -210,7 +210,7 @@ def test_neighbours_come_in_one_copy_only_within_one_allocation(cupy, pool) -> N
         def data(self):
             return SimpleNamespace(ptr=self.ctypes.data, mem=object())
 
-    # The same addresses, of two allocations: CUDA refuses to copy across.
+    # The same addresses from two allocations: CUDA refuses to copy across them.
     cupy.diary.clear()
     Download([first, second.view(Elsewhere)], stream=cupy.cuda.Stream(), pool=pool).wait()
     assert [entry[2] for entry in cupy.diary if entry[0] == "copy"] == [32, 32]

@@ -1,4 +1,4 @@
-"""Buffers by shape and dtype: the same one again, one holder at a time, streams in order."""
+"""Tests of buffers by shape and dtype: reused, held by one at a time, and in the order of streams."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_tensor_is_the_same_at_every_call_until_it_is_cleared() -> None:
     pool.clear()
     assert pool.stats().reserved_bytes == 0
     assert pool.get_tensor((4, 5), np.float16) is not first
-    assert (first == 3).all()  # who holds it may use it
+    assert (first == 3).all()  # its holder may still use it
 
 
 def test_a_lease_is_exclusive_and_used_again() -> None:
@@ -57,7 +57,7 @@ def test_the_cap_is_what_running_out_of_memory_is() -> None:
     with pytest.raises(DeviceMemoryError, match="more than the whole pool"):
         pool.get_tensor(2000, "u1")
     lease.release()
-    assert pool.lease(300, "u1").array.size == 300  # what lay idle made room
+    assert pool.lease(300, "u1").array.size == 300  # the idle buffer was freed for it
     timer = threading.Timer(0.05, pool.clear)
     pool.get_tensor(600, "u1")
     timer.start()

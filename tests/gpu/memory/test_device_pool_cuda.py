@@ -1,4 +1,4 @@
-"""Buffers on a GPU, from CuPy's and PyTorch's own allocators, across streams."""
+"""Tests of buffers on a GPU, from CuPy's and PyTorch's allocators, across streams."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_memory_is_that_of_torchs_allocator() -> None:
 
 @pytest.mark.parametrize("framework", ["cupy", "torch"])
 def test_streams_hand_a_buffer_on_in_order(framework) -> None:
-    """Each holder adds slowly to what it finds and reads it; nobody may write before the last one has read."""
+    """Check slow work of each holder: nobody may write before the previous one has read."""
     pool = MemoryPool(0.05, device="cuda", framework=framework)
     seen = []
     if framework == "torch":

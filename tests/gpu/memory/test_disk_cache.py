@@ -1,4 +1,4 @@
-"""Arrays by key: what was put comes back, and never more than the cap is kept."""
+"""Check that arrays come back by key, and that the cache stays below its limit."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_the_disk_is_left_out_on_request(tmp_path: Path) -> None:
         cache.put("third", noise(3))
         assert cache.get("other", use_disk=False) is not None
         assert cache.get("k") is None
-        # What only lies in memory now must not be answered with what the disk held before.
+        # An entry in memory alone must not be answered with older content from disk.
         cache.put("other", noise(4), to_disk=False)
         cache.put("5", noise(5))
         cache.put("6", noise(6))

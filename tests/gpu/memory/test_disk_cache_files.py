@@ -1,4 +1,4 @@
-"""Nothing that happens to the files of a cache harms: damage, full disks, crashes, emptied folders."""
+"""Check that the cache survives damaged files, full disks, crashes and emptied folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several processes and threads at one cache: nobody reads what was not put, and the cap holds."""
+"""Check that processes and threads can share a cache: nobody reads wrong content, and the limit holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays whose memory is used again, frame after frame."""
+"""Tests of arrays whose memory is reused from frame to frame."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_memory_is_given_again_once_the_last_view_is_gone():
     part = first[1, :, ::2].reshape(3, -1, 64)[:1]
     part[:] = 5
     del first
-    other = arrays.empty(SHAPE)  # a view of a view is left
+    other = arrays.empty(SHAPE)  # a view of a view still exists
     assert address(other) != where
     other[:] = 0
     assert (part == 5).all()

@@ -1,4 +1,4 @@
-"""The process's own heap, from outside: what it takes from the system."""
+"""Tests of what the process's heap takes from the system, seen from outside."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_pictures_lie_beside_the_heaps(word, in_heap):
         "-c",
         PICTURES,
         word,
-    ]  # bit 1 of a block's size says that its pages are its own
+    ]  # bit 1 of a block's size means separate pages
     printed = subprocess.run(command, capture_output=True, check=True, text=True).stdout
     assert [int(value) for value in printed.split()] == in_heap
 
@@ -86,13 +86,13 @@ def test_free_memory_goes_back_to_the_system():
 
     kept = []
     arrays = []
-    for _ in range(3000):  # too small for pages of their own; what stays lies between them
+    for _ in range(3000):  # too small for separate pages; blocks that stay lie between them
         arrays.append(np.ones(12_000, np.uint8))
         kept.append(np.ones(100, np.uint8))
     del arrays
     before = resident_pages()
     give_back_free_memory()
-    assert resident_pages() < before - 3000  # of 4 KiB, of some 8800
+    assert resident_pages() < before - 3000  # pages of 4 KiB, out of about 8800
     assert all(array.sum() == 100 for array in kept)
 
 

@@ -1,4 +1,4 @@
-"""The page on memory runs from top to bottom, as somebody would type it."""
+"""Check that the page on memory runs from top to bottom, as typed."""
 
 from __future__ import annotations
 

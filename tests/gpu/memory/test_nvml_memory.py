@@ -1,4 +1,4 @@
-"""NVML's figures for a GPU's memory, and those that old drivers and containers lack."""
+"""Tests of NVML's figures for a GPU's memory, and of those that old drivers and containers lack."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GIB = 1 << 30
 
 @pytest.fixture
 def driver(monkeypatch):
-    """nvidia-ml-py by its own names; ``driver.silent`` holds what the driver refuses."""
+    """Simulate nvidia-ml-py by its own names; the driver refuses the calls in ``driver.silent``."""
     module = types.ModuleType("pynvml")
     module.silent = set()
 
@@ -58,7 +58,7 @@ def test_everything_is_told(driver) -> None:
             total_bytes=24 * GIB,
             used_bytes=6 * GIB,
             reserved_bytes=GIB,
-            process_bytes={7: 3 * GIB, 9: GIB},  # Windows tells no size of some
+            process_bytes={7: 3 * GIB, 9: GIB},  # Windows does not report the size for some
         )
         assert gpu.gpu_percent() == 75
 

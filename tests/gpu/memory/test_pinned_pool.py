@@ -1,4 +1,4 @@
-"""Leases of host memory: exclusive, under a cap, and back when they are done with; on ordinary memory."""
+"""Tests of leases of host memory, with ordinary memory: exclusive, limited, and returned after use."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_closing_ends_all_waiting() -> None:
     pool.close()
     waiting.join(10)
     assert "closed" in str(seen[0])
-    assert lease.array[0] is not None  # what is lent stays valid
+    assert lease.array[0] is not None  # the lent memory stays valid
     lease.release()
     assert pool.stats().reserved_bytes == 0
 
@@ -216,7 +216,7 @@ def test_a_hundred_thousand_leases_leave_nothing_behind(pool: PinnedMemoryPool) 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.one_of(st.integers(0, 40_000), st.booleans()), max_size=60), st.integers(20_000, 120_000))
 def test_leases_never_share_memory_and_the_books_balance(steps, cap: int) -> None:
-    """Numbers lend so many bytes; True gives the oldest lease back, False the newest."""
+    """Check random leases: numbers are sizes in bytes; True returns the oldest lease, False the newest."""
     pool = pool_of(cap, timeout_s=0)
     lent: list = []
     for number, step in enumerate(steps):
@@ -290,12 +290,12 @@ def test_memory_that_cannot_be_had_is_asked_for_twice_and_not_counted(
     monkeypatch.setattr(pinned_pool, "_ordinary_memory", fail)
     with pytest.raises(MemoryLimitError, match="Cannot allocate memory"):
         pool.lease(100_000)
-    assert calls == [1, 0]  # what lay idle was freed before the second try
+    assert calls == [1, 0]  # idle memory was freed before the second attempt
     assert pool.stats().reserved_bytes == 0
 
 
 class Event:
-    """Done when it is told, or waited for."""
+    """Becomes done on demand, or when it is waited for."""
 
     def __init__(self) -> None:
         self.done = False

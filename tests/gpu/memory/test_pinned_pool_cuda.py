@@ -1,4 +1,4 @@
-"""Page-locked memory and copies on a GPU: right values whatever overlaps, and nothing left behind."""
+"""Tests of page-locked memory and copies on a GPU: right values whatever overlaps, and no leaks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_memory_is_page_locked(pool) -> None:
 
 
 def test_uploads_overlap_kernels_and_stay_right(pool) -> None:
-    """Each upload's memory is read by slow work on another stream while the next ones are copied and dropped."""
+    """Check slow reads on another stream, while the next uploads are copied and dropped."""
     import cupy
 
     reader = cupy.cuda.Stream(non_blocking=True)

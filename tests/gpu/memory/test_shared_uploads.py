@@ -1,4 +1,4 @@
-"""Whatever comes up from the host goes through the one pool of page-locked memory; on CuPy's stand-in."""
+"""Check with a fake CuPy that all uploads go through the one pool of page-locked memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vitascope.media.planes import upload
 
 LARGE = np.arange(3 << 20, dtype=np.uint8).reshape(
     1 << 10, -1
-)  # more than is copied on the reader's stream by itself
+)  # larger than the copies on the reader's own stream
 
 
 @pytest.fixture

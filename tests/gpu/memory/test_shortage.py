@@ -1,4 +1,4 @@
-"""Memory that is released when it ran out."""
+"""Check that memory is released after a shortage."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from vitascope.gpu.memory.shortage import release_idle_memory
 
 
 class Surface:
-    """Stands for memory of the GPU that lives as long as its Python object."""
+    """Represents GPU memory that lives as long as its Python object."""
 
 
 def fail(seen: list[weakref.ref[Surface]]) -> None:
-    """Fail as a stage does that keeps its error at hand: error, traceback, frame and surface form a cycle."""
+    """Fail like a stage that stores its error: error, traceback, frame and surface form a cycle."""
     surface = Surface()
     seen.append(weakref.ref(surface))
     kept = DeviceMemoryError("it does not fit")
@@ -26,7 +26,7 @@ def fail(seen: list[weakref.ref[Surface]]) -> None:
 
 @pytest.fixture
 def no_collection():
-    """Python does not look for cycles by itself."""
+    """Turn off automatic garbage collection."""
     gc.disable()
     yield
     gc.enable()
@@ -37,6 +37,6 @@ def test_what_a_failed_run_held_is_gone():
     seen: list[weakref.ref[Surface]] = []
     with contextlib.suppress(DeviceMemoryError):
         fail(seen)
-    assert seen[0]() is not None  # or this test shows nothing
+    assert seen[0]() is not None  # else this test proves nothing
     release_idle_memory()
     assert seen[0]() is None

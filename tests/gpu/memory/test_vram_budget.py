@@ -1,4 +1,4 @@
-"""Limits of what this process takes of a GPU, whoever else takes of it, and what it reserves."""
+"""Tests of limits on the GPU memory of this process, whatever others use, and of what it reserves."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def installed(**shares) -> VramBudget:
 
 
 def test_no_more_than_the_share_is_in_use(gpu) -> None:
-    gpu.used = 100 * MIB  # somebody else's
+    gpu.used = 100 * MIB  # used by another process
     installed(max_usage=0.5)
     taken = [gpu.allocate(100 * MIB) for _ in range(4)]
     with pytest.raises(DeviceMemoryError, match=r"as far as gpu\.max_vram_usage.*limit set to") as caught:
@@ -54,7 +54,7 @@ def test_others_that_grow_leave_less(gpu) -> None:
         gpu.allocate(300 * MIB)
     block = gpu.allocate(200 * MIB)
     gpu.used -= 300 * MIB
-    # The limit measures anew before it is an error.
+    # The limit is measured again before it becomes an error.
     more = gpu.allocate(300 * MIB)
     assert block.size + more.size == 500 * MIB
 
@@ -93,7 +93,7 @@ def test_the_share_is_reserved_at_once_and_exactly(gpu) -> None:
         gpu.allocate(100 * MIB)
     gpu.pool.free(blocks.pop())
     gpu.pool.free_all_blocks()
-    budget.refresh()  # what came back is reserved again
+    budget.refresh()  # what was freed is reserved again
     assert 512 * MIB - 64 * MIB < gpu.used - 50 * MIB <= 512 * MIB
     budget.close()
     assert gpu.used == 50 * MIB + 400 * MIB
@@ -103,7 +103,7 @@ def test_what_is_reserved_others_cannot_take(gpu) -> None:
     installed(reserve=0.512)
     with pytest.raises(gpu.cupy.cuda.runtime.CUDARuntimeError):
         gpu.cupy.cuda.Memory(600 * MIB)
-    gpu.used += 1000 * MIB - gpu.used  # somebody takes all that is free
+    gpu.used += 1000 * MIB - gpu.used  # others take everything that is free
     assert gpu.allocate(200 * MIB).size == 200 * MIB
 
 

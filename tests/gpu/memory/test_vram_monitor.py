@@ -1,4 +1,4 @@
-"""Figures of memory, and what is made of them: history, limits, leaks, peaks."""
+"""Tests of memory figures, and of history, limits, leaks and peaks derived from them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from vitascope.gpu.memory.vram_monitor import VRAMMonitor
 
 @pytest.fixture
 def memory(monkeypatch):
-    """The host's memory, as the test says: ``memory.used``, of 1000 MB."""
+    """Simulate the host's memory: ``memory.used``, of 1000 MB."""
     told = types.SimpleNamespace(used=100e6, process=50e6, looks=0)
 
     def look() -> HostMemory:
@@ -123,7 +123,7 @@ def test_a_system_without_proc_needs_psutil(tmp_path, monkeypatch) -> None:
 
 
 class FakeNvml:
-    """In the place of ``NvmlGpu``."""
+    """Replaces ``NvmlGpu``."""
 
     def __init__(self, device_id: int) -> None:
         import os
@@ -150,7 +150,7 @@ class FakeNvml:
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """A device whose CuPy says: 3 of 80 GiB are free, 5 MB are held, 2 MB of these are lent."""
+    """Simulate a device with 3 of 80 GiB free, 5 MB held by CuPy, and 2 MB of these lent."""
     cupy = fake_cupy()
     pool = types.SimpleNamespace(total_bytes=lambda: 5_000_000, used_bytes=lambda: 2_000_000)
     cupy.get_default_memory_pool = lambda: pool
@@ -216,13 +216,13 @@ def test_history_is_bounded_and_in_order(memory) -> None:
 def test_a_thread_looks_and_is_joined(monitor, memory) -> None:
     before = memory.looks
     with monitor:
-        monitor.start()  # a second time does nothing
+        monitor.start()  # the second call does nothing
         assert len(threads_named("vitascope-vram-monitor")) == 1
         while memory.looks < before + 5:
             time.sleep(0.001)
     assert not threads_named("vitascope-vram")
     assert len(monitor.history()) >= 5
-    with monitor:  # it can be started again
+    with monitor:  # it can start again
         pass
 
 
@@ -249,7 +249,7 @@ def test_a_block_has_an_interval_and_a_leak_a_figure(monitor) -> None:
 def test_a_limit_calls_once_each_time_that_it_is_passed(monitor, memory) -> None:
     seen: list[float] = []
     limit = monitor.on_usage_above(0.5, lambda stats: seen.append(stats.allocated_bytes / 1e6))
-    for used in (400, 500, 600, 490, 505, 470, 510, 700):  # 490 is not low enough to count again, 470 is
+    for used in (400, 500, 600, 490, 505, 470, 510, 700):  # 490 is not low enough to count again, but 470 is
         memory.used = used * 1e6
         monitor.get_stats()
     assert seen == [500, 510]
@@ -278,7 +278,7 @@ def test_what_a_callback_raises_in_the_thread_is_raised_where_it_is_joined(monit
         time.sleep(0.001)
     with pytest.raises(RuntimeError, match="full"):
         monitor.stop()
-    monitor.stop()  # told once
+    monitor.stop()  # raised once
 
 
 def test_a_callback_may_ask_the_monitor(monitor, memory) -> None:
@@ -306,7 +306,7 @@ def test_an_error_of_the_block_is_not_hidden_by_one_of_the_thread(monitor, memor
 )
 @settings(deadline=None)
 def test_the_slope_is_that_of_scipy(points) -> None:
-    from scipy import stats as scipy_stats  # takes a second to load, in each process that collects tests
+    from scipy import stats as scipy_stats  # slow to load: a second in each process that collects tests
 
     seconds, sizes = zip(*points, strict=True)
     if max(seconds) - min(seconds) < 1e-3:
@@ -352,7 +352,7 @@ def test_the_leak_of_the_history_after_the_warm_up(monitor, memory, monkeypatch)
         memory.used = 300e6 + min(second, 20) * 10e6
         memory.process = 50e6 + second * 2e6
         monitor.get_stats()
-    assert monitor.leak().is_leak  # the warm-up
+    assert monitor.leak().is_leak  # due to the warm-up
     assert not monitor.leak(last_s=70).is_leak
     assert monitor.leak(last_s=70, of="process").bytes_per_second == pytest.approx(2e6)
     assert monitor.leak(of="process").count == 100

@@ -1,4 +1,4 @@
-"""All items come out, and stages that form no pipeline are refused."""
+"""Check that all items come out, and that invalid pipelines are refused."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_items_pass_every_stage_in_order_and_the_report_counts_them():
     ]
     assert [queue.name for queue in report.queues] == ["decode > double", "double > infer", "infer > encode"]
     assert [queue.count for queue in report.queues] == [10, 10, 3]
-    assert [stage.latency.count for stage in report.stages] == [10, 10, 3, 3]  # a group has one a burst
+    assert [stage.latency.count for stage in report.stages] == [10, 10, 3, 3]  # for a group, one a burst
     assert (report.items, report.finished, report.stopped) == (3, True, False)
     assert report.items_per_second == pytest.approx(3 / report.wall_seconds)
     assert 0 < report.latency.p50_seconds <= report.latency.max_seconds <= report.wall_seconds
@@ -97,7 +97,7 @@ STAGES = st.lists(
 
 
 class Repeated:
-    """Every item ``times`` times, as a generator, the first two together; the last of all once more at the end."""
+    """Yields every item ``times`` times, the first two together, and the last item once more at the end."""
 
     def __init__(self, times: int) -> None:
         self.times = times
@@ -114,7 +114,7 @@ class Repeated:
 
 
 def build(plan: Sequence[tuple[str, int, int]]) -> tuple[list[Stage], Callable[[list[Any]], list[Any]]]:
-    """Stages of a plan, and what they do to a whole list."""
+    """Build stages from a plan, and a function that does the same to a whole list."""
     stages: list[Stage] = []
     steps: list[Callable[[list[Any]], list[Any]]] = []
     for n, (kind, number, room) in enumerate(plan):
@@ -138,7 +138,7 @@ def build(plan: Sequence[tuple[str, int, int]]) -> tuple[list[Stage], Callable[[
 
 
 def awaited_in(stages: Sequence[Stage], *, first_alone: bool) -> str | None:
-    """A stage that the first item surely reaches."""
+    """Return a stage that the first item reaches for certain."""
     return next(stage.name for stage in stages if not isinstance(stage, Map)) if first_alone else None
 
 
@@ -224,7 +224,7 @@ def test_workers_run_at_once_and_keep_order_when_the_first_is_last():
     others_done = threading.Semaphore(0)
 
     def work(n: int) -> int:
-        if n == 0:  # needs the other two workers to run, and to finish before it
+        if n == 0:  # this needs the other two workers to run, and to finish first
             assert others_done.acquire(timeout=PATIENCE_SECONDS)
             assert others_done.acquire(timeout=PATIENCE_SECONDS)
         else:
@@ -285,7 +285,7 @@ def test_an_item_is_let_go_once_it_left():
     runner = threading.Thread(target=pipeline.run)
     runner.start()
     assert left.wait(PATIENCE_SECONDS)
-    # All threads wait for a second item now; none may still hold the first.
+    # All threads now wait for a second item; none may still hold the first.
     gc.disable()
     try:
         eventually(lambda: frames[0]() is None)

@@ -1,4 +1,4 @@
-"""A stage's open, finish and close: on which thread they run, and when they do not."""
+"""Tests of a stage's open, finish and close: the threads they run on, and when they do not run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fault injection: a failure in any place ends the run, names its place and leaves no thread."""
+"""Check that a failure in any place ends the run, names the place and leaves no thread."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_failure_in_any_place_at_any_fill_ends_the_run(place, workers, fill):
 
     def work(n: int) -> int:
         boom_if(place == "map" and n == 7)
-        boom_if(place == "source close" and n == 7)  # so that there is something to close
+        boom_if(place == "source close" and n == 7)  # so that there is a source to close
         return n
 
     class Pairs:
@@ -125,7 +125,7 @@ def test_a_failure_in_any_place_at_any_fill_ends_the_run(place, workers, fill):
         assert len(caught.value.exceptions) == 2
         assert "'decode', reading" in caught.value.exceptions[1].__notes__[0]
     if place != "open decode":
-        # A generator that was never started has nothing to close.
+        # A generator that never started has nothing to close.
         assert closed.count("decode") <= 1
         assert "decode" in closed or pipeline.snapshot().stages[0].items == 0
     assert our_threads() == []
@@ -232,7 +232,7 @@ def test_a_thread_that_does_not_stop_is_reported_by_name():
         Sink("k", fail),
     ]
     with pytest.raises(PipelineError) as caught:
-        watched(Pipeline(stages, stop_timeout_seconds=1.0).run)  # the others end in less
+        watched(Pipeline(stages, stop_timeout_seconds=1.0).run)  # the other threads end in less time
     left_behind = caught.value.exceptions[1]
     assert isinstance(left_behind, VitascopeError)
     assert "thread vitascope-infer did not stop within 1 s and was abandoned" in str(left_behind)

@@ -1,4 +1,4 @@
-"""The first item may have the cores to itself until a slow stage is done with it; nothing waits for that in vain."""
+"""Check that the first item may have the cores alone until a slow stage is done, and that nothing waits in vain."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LONG_ENOUGH_TO_RUN_AHEAD_SECONDS = 0.1
 
 
 class Asked:
-    """Counts up, and notes how often it was asked for an item."""
+    """Counts up, and counts the requests for items."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -35,7 +35,7 @@ class Asked:
 
 @pytest.fixture
 def held():
-    """A stage's work that waits, from its first item on, until it is let go."""
+    """Return a stage's work that blocks until it is released."""
     return Held()
 
 

@@ -1,4 +1,4 @@
-"""A run that another thread ends as Ctrl-C would."""
+"""Tests of a run that another thread ends as Ctrl-C would."""
 
 from __future__ import annotations
 

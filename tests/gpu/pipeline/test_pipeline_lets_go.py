@@ -1,4 +1,4 @@
-"""A pipeline that has ended only holds its report."""
+"""Check that a finished pipeline only holds its report."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vitascope.gpu.pipeline.stages import Map, Sink, Source
 
 
 class Heavy:
-    """Stands for a frame, or for what a stage needs."""
+    """Represents a frame, or data of a stage."""
 
 
 @pytest.fixture(autouse=True)

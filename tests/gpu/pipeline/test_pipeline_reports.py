@@ -1,4 +1,4 @@
-"""What a pipeline measures about itself, while it runs and afterwards."""
+"""Tests of what a pipeline measures about itself, during and after a run."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_waiting_is_not_busy_and_sleeping_is_not_computing():
     release.set()
     runner.join(PATIENCE_SECONDS)
     assert not earlier.finished
-    # What goes on at the moment is in the figures: work of the stage that hangs, waits of those around it.
+    # Figures include the present: work of the stage that hangs, and waits of those around it.
     assert live.stages[1].busy_seconds > earlier.stages[1].busy_seconds > 0
     assert live.queues[0].put_wait_seconds > earlier.queues[0].put_wait_seconds > 0
     assert live.queues[1].get_wait_seconds > earlier.queues[1].get_wait_seconds > 0

@@ -1,4 +1,4 @@
-"""Every way to end early: stop(), a consumer that leaves, Ctrl-C."""
+"""Tests of every way to end early: stop(), a consumer that leaves, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_stop_lets_what_was_read_through():
     )
     report = watched(pipeline.run)
     assert seen == list(range(len(seen)))
-    assert report.stages[0].items == len(seen)  # what was read and not handed over is what the generator kept
+    assert report.stages[0].items == len(seen)  # one item more may be read, and not passed on
     assert source.given - len(seen) in (0, 1)
     assert calls == ["finish"]
     assert (report.finished, report.stopped) == (True, True)
@@ -92,7 +92,7 @@ def test_work_that_takes_long_ends_where_it_asks(way):
         case _:
             with pytest.raises(KeyboardInterrupt):
                 watched(pipeline.run)
-    leave_if_halted()  # nothing outside a pipeline
+    leave_if_halted()  # no effect outside a pipeline
 
 
 @pytest.mark.parametrize("drain", [True, False])
@@ -199,7 +199,7 @@ def test_a_stage_that_fails_reaches_the_consumer():
 
 @pytest.fixture
 def interruptible():
-    """For tests that must run in the main thread: a deadlock ends the process with all stacks."""
+    """Prepare tests that must run in the main thread: a deadlock ends the process with all stacks."""
     faulthandler.dump_traceback_later(5 * PATIENCE_SECONDS, exit=True)
     yield
     faulthandler.cancel_dump_traceback_later()
@@ -273,7 +273,7 @@ def test_control_c_while_a_stream_waits(interruptible):
     items = pipeline.stream()
     assert next(items) == 0
     seconds_before = pipeline.snapshot().queues[0].get_wait_seconds
-    timer = threading.Timer(0.1, release.set)  # a driver that returns at last
+    timer = threading.Timer(0.1, release.set)  # simulates a driver that returns in the end
     timer.start()
     with pytest.raises(KeyboardInterrupt):
         waiting.set()

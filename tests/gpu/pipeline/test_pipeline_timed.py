@@ -1,4 +1,4 @@
-"""Groups that do not hold items back for ever, and ends that a pipeline tells to others."""
+"""Tests of groups that do not hold items back forever, and of halts that a pipeline reports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("no_thread_outlives_its_pipeline")
 
 
 class Patient:
-    """Lets go of what it holds when nothing came for a moment."""
+    """Releases what it holds when nothing came for a moment."""
 
     def __init__(self):
         self.held = []
@@ -43,7 +43,7 @@ def test_what_is_held_goes_on_when_nothing_comes():
     def items():
         yield 1
         yield 2
-        assert arrived.wait(10)  # what was held went on although the source gave nothing
+        assert arrived.wait(10)  # the held items were passed on although the source paused
         yield 3
 
     grouper, taken = Patient(), []
@@ -112,7 +112,7 @@ def test_a_batch_that_is_not_full_goes_when_its_first_item_has_waited():
     arrived = threading.Event()
 
     def items():
-        yield from range(3)  # a full batch, and one that waits
+        yield from range(3)  # a full batch, and one item that waits
         assert arrived.wait(10)
         yield 3
 

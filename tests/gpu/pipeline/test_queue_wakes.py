@@ -1,4 +1,4 @@
-"""When a queue wakes its consumer: not before there is work for it, and never too late."""
+"""Check when a queue wakes its consumer: not before there is work, and never too late."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from waiting import PATIENCE_SECONDS, eventually
 
 @pytest.fixture(autouse=True)
 def nobody_looks_by_himself(monkeypatch):
-    """Without a notification, who sleeps sleeps on: otherwise he looks again after half a second."""
+    """Turn off the check every half second, so that only a notification wakes a thread."""
     monkeypatch.setattr(queues, "INTERRUPT_CHECK_SECONDS", None)
 
 
@@ -31,7 +31,7 @@ def waking(wake_items: int, **limits) -> BoundedQueue[int]:
 
 
 def asleep(pool, queue):
-    """A consumer that waits."""
+    """Start a consumer that waits."""
     waiting = pool.submit(queue.get)
     eventually(lambda: queue.report().get_wait_seconds > 0)
     return waiting
@@ -124,7 +124,7 @@ def test_a_producer_whom_no_interrupt_reaches_sleeps_until_there_is_room(pool, m
     assert waiting.result(PATIENCE_SECONDS)
     assert limits_of_waits == [None]
     with pytest.raises(TimeoutError):
-        queue.put(2, timeout_seconds=0.02)  # here it reaches the main thread
+        queue.put(2, timeout_seconds=0.02)  # in the main thread, which interrupts can reach
     assert len(limits_of_waits) > 2
     assert max(limits_of_waits[1:]) <= 0.001
 

@@ -55,7 +55,7 @@ def test_full_queue_makes_the_producer_wait_until_an_item_is_taken(pool):
     queue.put(0)
     queue.put(1)
     third = pool.submit(queue.put, 2)
-    eventually(lambda: queue.report().put_wait_seconds > 0)  # a wait that still goes on is in the figures
+    eventually(lambda: queue.report().put_wait_seconds > 0)  # a wait in progress is in the figures
     assert not third.done()
     assert queue.get() == (0, 0)
     assert third.result(PATIENCE_SECONDS) is True
@@ -181,7 +181,7 @@ def test_many_producers_and_consumers_lose_nothing(pool, items, nbytes):
     taken = sorted(entry for consumer in consumers for entry in consumer.result(PATIENCE_SECONDS))
     assert [position for position, _ in taken] == list(range(900))
     assert sorted(item for _, item in taken) == [1000 * n + i for n in range(3) for i in range(300)]
-    for n in range(3):  # what one producer put comes in its order
+    for n in range(3):  # items of one producer stay in order
         own = [item for _, item in taken if item // 1000 == n]
         assert own == sorted(own)
     assert queue.report().occupancy_max <= items

@@ -1,4 +1,4 @@
-"""The interpreter's switch interval while somebody wants quick turns."""
+"""Tests of the interpreter's switch interval while quick turns are requested."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Pipelines on a simulated clock: the rules of ``Pipeline``, with cores and a GPU that stages must share.
+"""Pipelines on a simulated clock: the rules of ``Pipeline``, with cores and a GPU that stages share.
 
-What halving a stage does to the wall time is then a matter of simulating twice, with the same luck both times.
+To see what halving a stage does to the wall time, simulate twice with the same random numbers.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from vitascope.gpu.pipeline.report import Latency, PipelineReport, StageReport
 
 @dataclass(frozen=True)
 class SimulatedStage:
-    """One stage: what an item (of a batched stage: a batch) costs it, on average."""
+    """A stage, with the average costs of an item (of a batch, in a batched stage)."""
 
     name: str
     cpu_ms: float = 0.0
     gpu_ms: float = 0.0
-    """Holds the one GPU."""
+    """Time on the one GPU."""
     other_ms: float = 0.0
-    """Waits for something that nobody else uses: a decoder chip, a disk."""
+    """Waiting for something that no other stage uses: a decoder chip, a disk."""
     spread: float = 0.0
     """Standard deviation over mean of an item's costs (gamma distribution)."""
     workers: int = 1
     batch: int = 1
     room: int = 8
-    """Items that the queue behind it holds."""
+    """Number of items in the queue after it."""
 
     def halved(self) -> SimulatedStage:
         return replace(self, cpu_ms=self.cpu_ms / 2, gpu_ms=self.gpu_ms / 2, other_ms=self.other_ms / 2)
@@ -100,7 +100,7 @@ class _Simulation:
             self._step(task)
 
     def _step(self, task: Task) -> None:
-        """Let a task go on until it waits: for some seconds, or in a line until somebody wakes it."""
+        """Run a task until it waits: for some seconds, or in a line until it is woken."""
         for wait in task:
             if isinstance(wait, deque):
                 wait.append(task)
@@ -162,12 +162,12 @@ class _Simulation:
         for resource, mean_ms in ((self.processor, stage.cpu_ms), (self.gpu, stage.gpu_ms)):
             left = mean_ms * luck / 1e3
             while left > 1e-12:
-                # Slices, so that a long job does not keep the others out: schedulers take turns.
+                # Slices: schedulers take turns, so that a long job does not block others.
                 piece = min(left, 2e-3)
                 if resource.free:
                     resource.free -= 1
                 else:
-                    yield resource.waiting  # whoever wakes it hands the unit over
+                    yield resource.waiting  # whoever wakes it passes the unit on
                 yield piece
                 if resource.waiting:
                     self._wake_one(resource.waiting)
@@ -186,7 +186,7 @@ class _Simulation:
 
 
 def simulate(stages: list[SimulatedStage], *, items: int = 200, cores: int = 16, seed: int = 0) -> Outcome:
-    """Run to the end and report as a pipeline does."""
+    """Run to the end, and report as a pipeline does."""
     run = _Simulation(stages, items=items, cores=cores, seed=seed)
     run.run()
     assert run.taken == [items] * len(stages)
@@ -247,7 +247,7 @@ def _latency(durations: list[float]) -> Latency:
 def gains(
     stages: list[SimulatedStage], outcome: Outcome, *, items: int, cores: int, seed: int
 ) -> dict[str, float]:
-    """By stage: how many times faster the run is than its outcome, once that stage costs half."""
+    """Return by stage how many times faster the run gets if that stage costs half."""
     before = outcome.report.wall_seconds
     after = {}
     for n, stage in enumerate(stages):
@@ -258,7 +258,7 @@ def gains(
 
 
 def random_pipeline(random: np.random.Generator) -> tuple[list[SimulatedStage], int]:
-    """Three to six stages with costs from 1 to 30 ms, some on a shared GPU, and the number of cores."""
+    """Make three to six stages with costs from 1 to 30 ms, some on a shared GPU, and the number of cores."""
     count = int(random.integers(3, 7))
     stages = []
     for n in range(count):

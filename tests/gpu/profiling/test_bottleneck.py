@@ -1,4 +1,4 @@
-"""Verdicts in words: every kind, from figures in which its cause is the only thing wrong."""
+"""Tests of all verdicts, each with figures in which only its cause is wrong."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BALANCED = {"decode": 2.0, "preprocess": 2.0, "infer": 2.0, "download": 2.0, "en
 
 
 def report_of(**slow_ms):
-    """A pipeline whose stages take 2 ms each, but for those named; only ``preprocess`` computes on the processor."""
+    """Simulate stages of 2 ms each, except those named; only ``preprocess`` computes on the CPU."""
     stages = [
         SimulatedStage(name, cpu_ms=cost) if name == "preprocess" else SimulatedStage(name, other_ms=cost)
         for name, cost in {**BALANCED, **slow_ms}.items()
@@ -56,7 +56,7 @@ def test_decode_bound():
     assert 1.5 < verdict.main.expected_gain <= 2.0
     assert verdict.main.confidence == "high"
     assert any("97 %" in sentence for sentence in verdict.main.evidence)
-    # The idle GPU is the symptom, and stands behind its cause.
+    # The idle GPU is a symptom, and listed after its cause.
     assert [finding.kind for finding in verdict.others] == ["low_gpu_use"]
 
 
@@ -105,7 +105,7 @@ def test_gpu_bound():
     busy = replace(QUIET, gpu_percent=96.0)
     verdict = verdict_of(report_of(infer=8.0), busy)
     assert (verdict.main.kind, verdict.main.stage) == ("gpu_bound", "infer")
-    # What waits for pictures waits for the GPU, when that is busy and the link is not.
+    # A stage that waits for pictures waits for the GPU, if that is busy and the link is not.
     report = report_of(download=8.0)
     verdict = BottleneckDetector(cores=16).analyze(
         report, utilisation=busy, gpu_seconds={"infer": 1.5, "preprocess": 0.1}
@@ -169,7 +169,7 @@ def test_thermal():
     assert verdict.main.kind == "thermal"
     assert verdict.main.expected_gain == pytest.approx(2.5)
     assert any("91 °C" in sentence for sentence in verdict.main.evidence)
-    # A GPU that waits for others loses nothing by a low clock.
+    # A GPU that waits for others loses nothing through a low clock.
     verdict = verdict_of(report_of(encode=8.0), replace(hot, gpu_percent=20.0))
     assert verdict.main.kind == "encode_bound"
 

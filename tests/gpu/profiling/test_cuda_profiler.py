@@ -1,4 +1,4 @@
-"""Kernel and operator tables: operators of a real run on the processor, and a GPU's events as PyTorch tells them."""
+"""Tests of kernel and operator tables: a real run on the CPU, and a GPU's events as PyTorch reports them."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ print({row.name: row.count for row in profiler.operators()}["aten::mm"])
 
 
 def test_operators_of_other_threads():
-    """A pipeline's stages are threads, some of which are there before recording begins.
+    """Check threads that exist before recording begins, as a pipeline's may.
 
-    In a process of its own: it records every thread there is, and other tests' libraries leave theirs behind.
+    This runs in a separate process: it records every thread, and other tests' libraries leave some.
     """
     answer = subprocess.run(
         [sys.executable, "-c", OTHER_THREADS], capture_output=True, text=True, timeout=120, check=True
@@ -97,7 +97,7 @@ def event(name, start, end, device=CUDA, **more):
 
 @pytest.fixture
 def on_gpu(recorded):
-    """A recording of one millisecond: two kernels that overlap, a gap, a copy; the host waited twice."""
+    """Simulate a recording of one millisecond: two overlapping kernels, a gap, a copy, and two waits of the host."""
     profiler = CUDAProfiler(device="cpu")
     profiler.on_gpu = True
     events = [

@@ -1,4 +1,4 @@
-"""Pairs of events on a library whose GPU lags behind the host as told."""
+"""Tests of pairs of events, on a simulated GPU that lags behind the host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vitascope.gpu.profiling.gpu_clock import EventPairs
 
 
 class CountingEvents:
-    """Events whose times are the numbers of their records; the GPU has passed those up to ``through``."""
+    """Simulates events whose times are the numbers of their records; the GPU has passed those up to ``through``."""
 
     def __init__(self):
         self.records = count(1)
@@ -57,7 +57,7 @@ def test_pairs_come_from_the_oldest_on_and_only_those_that_the_gpu_has_passed():
     starts = [pairs.mark() for _ in range(3)]
     for number, start in enumerate(starts):
         pairs.close(start, number)
-    events.through = 5  # records 4 to 6 are the stops
+    events.through = 5  # records 4 to 6 are stops
     assert purposes(pairs) == [0, 1]
     assert purposes(pairs) == []
     assert events.host_waits == 0
@@ -126,7 +126,7 @@ def test_threads_that_record_at_once_never_share_an_event():
 
 
 class OwnedEvents:
-    """Events that are recorded only when nobody else has them."""
+    """Simulates events that must not be recorded while others use them."""
 
     def create(self):
         event = types.SimpleNamespace(is_taken=False)

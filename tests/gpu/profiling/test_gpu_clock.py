@@ -1,4 +1,4 @@
-"""The GPU half of the profiler, on a library whose GPU lags behind the host as told."""
+"""Tests of the profiler's GPU times, on a simulated GPU that lags behind the host."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from vitascope.gpu.profiling.profiler import Profiler
 
 
 class ScriptedEvents:
-    """Events whose times the test sets; remembers whether the host ever waited."""
+    """Simulates events with times set by the test; counts the host's waits."""
 
     def __init__(self):
         self.now_ms = 0.0
         self.through_ms = float("inf")
-        """Up to here the GPU has come."""
+        """The time up to which the GPU has worked."""
         self.device = 0
         self.stream = 5
         self.in_capture = False
@@ -84,7 +84,7 @@ def test_gpu_time_stands_beside_host_time(events):
     assert row.gpu.total_seconds == pytest.approx(12e-3)
     assert row.gpu.mean_seconds == pytest.approx(4e-3)
     assert row.gpu.max_seconds == pytest.approx(6e-3)
-    assert row.total_seconds < 4e-3  # the host did not wait for any of it
+    assert row.total_seconds < 4e-3  # the host never waited
     assert profiler.gpu_seconds() == {"network": pytest.approx(12e-3)}
     assert "gpu ms" in profiler.summary()
     assert events.ranges == ["network"] * 3
@@ -99,7 +99,7 @@ def test_the_host_never_waits_while_work_goes_on(events):
     assert events.host_waits == 0
     assert profiler.gpu_seconds() == {"network": pytest.approx(1.0)}
     (row,) = profiler.stats()
-    assert events.host_waits == row.gpu.count  # it was asked for the result
+    assert events.host_waits == row.gpu.count  # because the result was requested
 
 
 def test_of_very_many_spans_a_part_is_timed_and_the_sum_is_that_of_all(events):
@@ -111,7 +111,7 @@ def test_of_very_many_spans_a_part_is_timed_and_the_sum_is_that_of_all(events):
     assert row.gpu.count + row.gpu.left_out_count == row.count == 5000
     assert row.gpu.total_seconds == pytest.approx(10.0)
     assert row.gpu.mean_seconds == pytest.approx(2e-3)
-    assert events.ranges == ["network"] * 5000  # for Nsight, all of them
+    assert events.ranges == ["network"] * 5000  # all of them, for Nsight
     assert sum(span.gpu is not None for span in profiler.spans()) == row.gpu.count
 
 
@@ -158,7 +158,7 @@ def test_times_lie_on_the_hosts_clock_and_stay_exact_over_hours(events):
     profiler = Profiler()
     for _ in range(400):
         work(profiler, events, "network", 1.0)
-        events.now_ms += 60_000.0  # in float32 an hour has steps of 0.25 ms
+        events.now_ms += 60_000.0  # in float32, an hour has steps of 0.25 ms
     spans = profiler.spans()
     starts = [span.gpu.start_seconds for span in spans]
     for earlier, later in itertools.pairwise(starts):
@@ -185,7 +185,7 @@ def test_a_gpu_that_lags_holds_up_no_times_of_another(events):
     for _ in range(100):
         work(profiler, events, "network", 1.0)
     assert events.host_waits == 0
-    assert events.created < 80  # those of the first GPU were read and used again
+    assert events.created < 80  # the first GPU's events were read and reused
     assert profiler.gpu_seconds() == {"slow": pytest.approx(1e-3), "network": pytest.approx(0.1)}
     assert [span.gpu.device for span in profiler.spans()] == [1] + [0] * 100
 
@@ -216,7 +216,7 @@ def test_a_capture_that_begins_inside_leaves_nothing_to_ask_for(events):
     created = events.created
     events.in_capture = False
     work(profiler, events, "network", 1.0)
-    assert events.created == created + 1  # its start serves again
+    assert events.created == created + 1  # its start is reused
     (row,) = profiler.stats()
     assert (row.count, row.gpu.count) == (2, 1)
 
@@ -229,7 +229,7 @@ def test_what_fails_is_not_asked_for_its_time(events):
     assert events.open_ranges == 0
     created = events.created
     work(profiler, events, "network", 1.0)
-    assert events.created == created + 1  # its start serves again
+    assert events.created == created + 1  # its start is reused
     assert profiler.gpu_seconds() == {"network": pytest.approx(1e-3)}
 
 

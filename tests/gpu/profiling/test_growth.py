@@ -1,4 +1,4 @@
-"""Steady growth, distinguished from noise, jumps and caches that fill."""
+"""Tests of detecting steady growth among noise, jumps and caches that fill."""
 
 from __future__ import annotations
 

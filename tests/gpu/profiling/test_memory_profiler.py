@@ -1,4 +1,4 @@
-"""Memory over time: peaks that came and went, and growth that does not stop."""
+"""Tests of memory over time: temporary peaks, and growth that does not stop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from waiting import eventually
 
 
 def resident(monkeypatch, sizes):
-    """Let the system tell these sizes, one a look, the last one for ever."""
+    """Make the system report these sizes, one for each request, then the last one."""
     rest = iter(sizes)
     last = [0]
 
@@ -35,7 +35,7 @@ def our_threads():
 
 
 def test_a_peak_between_beginning_and_end_is_seen():
-    gc.collect()  # what earlier tests left would go while this one looks
+    gc.collect()  # free what earlier tests left now, not during the measurement
     with MemoryProfiler(device="cpu", interval_seconds=0.005) as memory:
         assert our_threads() == ["vitascope-memory"]
         before = memory.timeline()[0].resident_bytes
@@ -82,7 +82,7 @@ def test_a_block_that_was_too_short_says_nothing_of_growth(monkeypatch):
         time.sleep(0.3)
         assert memory.leaks() == []
         assert re.search(r"\d\.\d s are too short to tell whether memory keeps growing", memory.too_short())
-        for _ in range(40):  # growth by step is no matter of time
+        for _ in range(40):  # growth by step does not depend on time
             memory.step()
     assert memory.too_short() is None
     assert "MB a step" in memory.summary() or "kB a step" in memory.summary()
@@ -97,7 +97,7 @@ def test_what_stays_is_no_leak(monkeypatch):
 
 
 class Monitor:
-    """A GPU on which tensors pile up, by what ``VRAMMonitor`` tells."""
+    """Simulates a GPU on which tensors accumulate, as seen by ``VRAMMonitor``."""
 
     def __init__(self):
         self.looks = 0

@@ -1,4 +1,4 @@
-"""The stage that sets the pace, where the truth is known: the one whose halving most cuts the wall time."""
+"""Tests of finding the stage that sets the pace: the one whose halving most cuts the simulated wall time."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def test_right_in_95_of_100_random_pipelines():
         right += truth[best.stage] >= max(truth.values()) - 1e-9
         errors.append(abs(best.gain - truth[best.stage]))
     assert right >= 95
-    # The gain that is promised is near the one that comes.
+    # The predicted gain is near the real one.
     assert np.mean(errors) < 0.1
 
 
 def test_the_simulation_obeys_the_laws_of_pipelines():
-    """Alone the slowest stage sets the pace; two stages that share one core take as long as both together."""
+    """Check that the slowest stage sets the pace, and that two stages on one core take as long as both together."""
     stages = [
         SimulatedStage("a", other_ms=2),
         SimulatedStage("b", other_ms=5),
@@ -91,7 +91,7 @@ def wait(milliseconds):
 
 
 def run(costs_ms, *, batch=1):
-    """The report of a real pipeline of sleeping stages. On a busy machine each sleep takes some milliseconds longer."""
+    """Run a real pipeline of sleeping stages; on a busy machine each sleep takes some milliseconds longer."""
     decode, infer, post, encode = costs_ms
     middle = (
         Map("infer", wait(infer), output=FEW)
@@ -116,7 +116,7 @@ def run(costs_ms, *, batch=1):
         ((1, 120, 1, 1), 4, "infer"),
         ((1, 1, 50, 1), 1, "post"),
         ((5, 1, 10, 30), 1, "encode"),
-        ((20, 1, 20, 1), 1, "decode"),  # post costs as much, but has two workers
+        ((20, 1, 20, 1), 1, "decode"),  # post costs the same, but has two workers
     ],
 )
 def test_real_pipelines(costs_ms, batch, expected):

@@ -1,4 +1,4 @@
-"""The profiling example does what it shows, and so do the snippets of its page."""
+"""Check that the profiling example and the snippets of its page work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Profiles as files: each can be read by what it is for, and says what was measured."""
+"""Check that exported profiles are readable for their purpose, and contain the measurements."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def profiler():
         thread.join()
     with pytest.raises(ValueError), profiler.profile("fails"):
         raise ValueError
-    # As the clock would deliver it.
+    # As from the GPU clock.
     span = profiler.spans()[0]
     span._deliver(GpuTime(device=0, stream=0x55, start_seconds=span.began_ns * 1e-9, seconds=0.004))
     return profiler
@@ -106,7 +106,7 @@ def test_chrome_trace_has_every_span_in_its_lane(profiler, tmp_path):
     assert [
         event["args"] for event in events if event["ph"] == "C" and event["name"] == "processor cores"
     ] == [{"process": 1.5}] * 2
-    # What viewers need: children lie inside their parents.
+    # Viewers require that children lie inside their parents.
     for lane in {event["tid"] for event in host}:
         mine = sorted((e for e in host if e["tid"] == lane), key=lambda e: (e["ts"], -e["dur"]))
         ends: list[float] = []
@@ -192,7 +192,7 @@ def test_svg_and_picture_show_the_same():
         axes = figure.subplots()
         (bar,) = axes.barh(0, 20, color="#ff0000")
         tip(bar, "<red> & more")
-        axes.set_title("é $x$ \u4e2d")  # no formula, and a letter that the font lacks
+        axes.set_title("é $x$ \u4e2d")  # not a formula, and a letter missing in the font
 
     chart = Chart(2.0, draw)
     picture = cv2.imdecode(np.frombuffer(chart.to_png(), np.uint8), cv2.IMREAD_COLOR)

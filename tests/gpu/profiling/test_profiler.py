@@ -1,4 +1,4 @@
-"""Spans: nesting, threads, decorators, sums, and that memory stays bounded."""
+"""Tests of spans: nesting, threads, decorators, sums, and bounded memory."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_spans_nest_and_own_time_is_what_is_left():
     assert frame.cpu_seconds < frame.total_seconds  # it slept
     assert all(row.count == 3 and row.gpu is None for row in rows.values())
     assert profiler.by_name()["decode"].count == 6
-    # Parents come first, then children by their time.
+    # Parents come first, then children by time.
     paths = [row.path for row in profiler.stats()]
     children = sorted((path for path in paths if len(path) == 2), key=lambda path: -rows[path].total_seconds)
     assert paths[0] == ("frame",)

@@ -1,4 +1,4 @@
-"""The profiler on a real GPU: its clock, streams, kernels, memory and load."""
+"""Tests of the profiler on a real GPU: its clock, streams, kernels, memory and load."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ extern "C" __global__ void spin(long long nanoseconds) {
 
 @pytest.fixture(scope="module")
 def spin():
-    """Keeps the current stream busy for some milliseconds."""
+    """Return a function that keeps the current stream busy for some milliseconds."""
     import cupy
 
     kernel = cupy.RawKernel(SPIN, "spin")
@@ -46,7 +46,7 @@ def test_gpu_time_is_that_of_the_kernels_and_the_host_does_not_wait(spin):
             spin(5)
     behind = cupy.cuda.Event()
     behind.record()
-    assert not behind.done  # half a second of work was launched, and not waited for
+    assert not behind.done  # half a second of work was launched without waiting
     row = profiler.by_name()["network"]
     assert row.gpu.count == 100
     assert row.gpu.mean_seconds == pytest.approx(5e-3, rel=0.1)
@@ -117,7 +117,7 @@ def test_inside_a_captured_graph_nothing_is_timed():
     torch = pytest.importorskip("torch")
     profiler = Profiler(device="cuda")
     matrix = torch.rand(256, 256, device="cuda")
-    matrix @ matrix  # cuBLAS makes its handle outside of the capture
+    matrix @ matrix  # create cuBLAS's handle outside of the capture
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph), profiler.profile("captured"):
@@ -136,7 +136,7 @@ def test_the_kernel_table(spin):
         for _ in range(10):
             matrix @ matrix
         matrix.cpu()
-        spin(20)  # CuPy's kernels are seen, too
+        spin(20)  # CuPy's kernels are included
     kernels = {row.name: row for row in profiler.kernels()}
     assert kernels["spin"].total_seconds == pytest.approx(20e-3, rel=0.1)
     assert sum(row.count for row in kernels.values()) >= 11
@@ -177,7 +177,7 @@ def test_a_leak_on_the_gpu():
 
 
 def keep_busy(spin, seconds):
-    """The driver's figure of the load lags by up to a second."""
+    """Keep the GPU busy, as the driver's load figure lags by up to a second."""
     import cupy
 
     for _ in range(int(seconds * 100)):

@@ -1,4 +1,4 @@
-"""Sums of spans: counting many at once, and merging, change nothing."""
+"""Check that counting spans in bulk, and merging, do not change their sums."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_counting_many_is_counting_each(walls):
     assert (one.count, one.max_seconds) == (other.count, other.max_seconds)
     assert one.mean_seconds == pytest.approx(other.mean_seconds)
     for name in ("p50_seconds", "p95_seconds", "p99_seconds"):
-        # On the edge between two bins the two logarithms may round to either side.
+        # At the edge between two bins, the two logarithms may round differently.
         assert getattr(one, name) == pytest.approx(getattr(other, name), rel=0.045, abs=1e-12)
 
 

@@ -1,4 +1,4 @@
-"""Stages under a profiler do what they did before, and their work, but not their waiting, lies in spans."""
+"""Check that profiled stages behave as before, and that spans contain their work, but not their waits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ONE = QueueLimits(items=1)
 
 
 class Doubling:
-    """A grouper that works while it is iterated."""
+    """A grouper that works during iteration."""
 
     def accumulate(self, item):
         for _ in range(2):
@@ -48,9 +48,9 @@ def test_results_are_the_same_and_every_piece_of_work_has_a_span():
     report = Pipeline(profiled_stages(stages(taken, ends), profiler)).run()
     assert (taken, ends) == (plain, plain_ends)
     assert counts(profiler) == {
-        "decode": 11,  # asked once more at the end
+        "decode": 11,  # one more request at the end
         "preprocess": 10,
-        # Of each item: the call, two results, and the end; then the same for what is left.
+        # For each item the call, two results and the end; then the same for the rest.
         "double": 10 * 4 + 3,
         "infer": 21 + 1,
         "encode": 21,

@@ -1,4 +1,4 @@
-"""Sums of GPU time, on events whose times the test sets."""
+"""Tests of sums of GPU time, with events whose times the test sets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vitascope.gpu.profiling.gpu_clock import StreamTimes
 
 
 class ScriptedGpu:
-    """As much of CuPy as times need: a clock that the test moves, and how far the GPU has come."""
+    """Simulates the part of CuPy that times need: a clock set by the test, and the GPU's progress."""
 
     def __init__(self):
         self.now_ms = 0.0
@@ -64,7 +64,7 @@ def gpu(monkeypatch):
 def work(times, gpu, name, milliseconds):
     with times.profile(name):
         gpu.now_ms += milliseconds
-    gpu.now_ms += 5.0  # between two pieces of work
+    gpu.now_ms += 5.0  # between two tasks
 
 
 def test_times_of_a_name_are_added_up(gpu):

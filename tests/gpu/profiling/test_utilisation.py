@@ -1,4 +1,4 @@
-"""Load of processor and GPU; the GPU is a driver that answers as told."""
+"""Tests of the load of CPU and GPU; a fake driver reports the GPU's."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from waiting import eventually
 
 
 def fake_pynvml(*, silent=()):
-    """nvidia-ml-py by its own names; functions named in ``silent`` answer "not supported"."""
+    """Simulate nvidia-ml-py by its own names; functions named in ``silent`` report "not supported"."""
     module = types.ModuleType("pynvml")
     module.opened = 0
 

@@ -1,4 +1,4 @@
-"""Build, load, infer and benchmark, the same on every engine that a processor runs."""
+"""Tests of build, load, infer and benchmark, the same on every engine that runs on a CPU."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def network():
 
 @pytest.fixture(scope="module", params=list(ENGINES))
 def kept(request, network, tmp_path_factory):
-    """An engine's class and the file that it wrote; building takes seconds, loading does not."""
+    """Return an engine's class and a file that it wrote, as building takes seconds and loading does not."""
     needs_onnxscript(request.param == "onnx")
     path = tmp_path_factory.mktemp("engines") / f"tiny{SUFFIX[request.param]}"
     with ENGINES[request.param](device="cpu") as engine:
@@ -41,7 +41,7 @@ def kept(request, network, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def in_int8(kept, network, tmp_path_factory):
-    """The file of the same network in int8; and what its engine computed and told of itself when it was built."""
+    """Return the int8 file of the same network, and the results and description of the engine that built it."""
     cls, _ = kept
     path = tmp_path_factory.mktemp("engines") / "int8.engine"
     with cls(device="cpu", int8_mode=True) as engine:
@@ -99,7 +99,7 @@ def test_run_takes_and_gives_names(engine):
 
 def test_benchmark_says_what_it_measured(engine):
     results = engine.benchmark(num_iterations=5, warmup=1)
-    assert results["batch_size"] == 4  # the usual size of SHAPES, which the file remembers
+    assert results["batch_size"] == 4  # the usual size in SHAPES, stored in the file
     assert results["input_shapes"] == {"input": (4, 3, 16, 16)}
     assert 0 < results["min_ms"] <= results["p50_ms"] <= results["p95_ms"] <= results["p99_ms"]
     assert results["p99_ms"] <= results["max_ms"]
@@ -175,7 +175,7 @@ def test_a_network_that_was_quantised_before_is_known_for_what_it_is(doubling):
 
 
 def halves_network():
-    """Takes a half of its input: a product with a weight."""
+    """Build a network that halves its input, by a product with a weight."""
     from onnx import TensorProto, helper
 
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in "xy")
@@ -284,7 +284,7 @@ def test_files_that_are_no_engines_are_refused(kept, tmp_path, capfd):
     other.write_text("not an engine")
     with pytest.raises(EngineError, match=r"notes\.engine"):
         engine.load_engine(other)
-    assert capfd.readouterr().err == ""  # torch would print a traceback
+    assert capfd.readouterr().err == ""  # torch would print a traceback here
 
 
 def test_a_folder_that_cannot_be_written_is_named(kept, network, tmp_path):
@@ -360,7 +360,7 @@ def test_a_quantised_network_is_found_again(network, tmp_path, monkeypatch):
         with OnnxEngine(device="cpu", int8_mode=True, cache_dir=tmp_path) as engine:
             engine.build_engine_from_pytorch(network, SHAPES, calibration={"input": pictures(seed=seed)})
             results.append(engine.infer(pictures(1)))
-    assert len(calls) == 2  # other calibration, other network
+    assert len(calls) == 2  # another calibration is another network
     np.testing.assert_array_equal(results[0], results[1])
 
 

@@ -1,4 +1,4 @@
-"""InductorEngine on a GPU: right in every precision, for every kind of array, from a file again."""
+"""Tests of InductorEngine on a GPU: every precision, every kind of array, and loading from a file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vitascope.gpu import InductorEngine, ModelQuantizer, open_engine
 
 pytestmark = [
     pytest.mark.cuda,
-    # torch's own code on its way into the compiler
+    # torch's own code warns inside the compiler
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning"),
 ]
 
@@ -66,7 +66,7 @@ def test_a_tensor_of_another_stream_is_waited_for():
         with torch.cuda.stream(stream):
             large = torch.rand(4096, 4096, device="cuda")
             for _ in range(20):
-                large = large @ large.clamp(0, 1e-3)  # the input is late
+                large = large @ large.clamp(0, 1e-3)  # makes the input late
             tensor = torch.from_numpy(given).cuda() + large.sum() * 0
             result = engine.infer(tensor)
         stream.synchronize()
@@ -92,7 +92,7 @@ def test_compiled_and_loaded_from_a_file(tmp_path):
 @pytest.mark.parametrize("number", ["int8", "fp8"])
 @pytest.mark.parametrize("fp16", [False, True])
 def test_eight_bit_products_agree_with_their_rounded_twins(number, fp16):
-    """On a GPU matrix products multiply in 8 bits; on a CPU the rounded values are multiplied in FP32."""
+    """A GPU multiplies in 8 bits, and a CPU multiplies the rounded values in FP32."""
     network, given = tiny_network(), pictures(16)
     quantize = ModelQuantizer.quantize_int8 if number == "int8" else ModelQuantizer.quantize_fp8
     quantized = quantize(network, pictures(8, seed=9))

@@ -1,4 +1,4 @@
-"""open_engine: the best that is here and right, or the one that was asked for."""
+"""Check that open_engine returns the best engine that works and passes the check, or the requested one."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_what_does_not_fit_is_said(doubling):
 
 
 def test_without_pytorch_what_needs_none_works(doubling, tmp_path):
-    """In a process of its own, because torch is loaded here already."""
+    """Run in a separate process, as torch is loaded in this one."""
     import subprocess
     import sys
 

@@ -25,7 +25,7 @@ class Sample(NamedTuple):
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers()), st.integers(1, 5))
 def test_every_batch_comes_once_and_in_order(batches, factor):
-    """The loader of the guide began its loader twice, and lost the last batch."""
+    """Regression: the guide's loader began its loader twice, and lost the last batch."""
     loader = PrefetchDataLoader(batches, "cpu", prefetch_factor=factor)
     assert len(loader) == len(batches)
     assert watched(lambda: list(loader)) == batches
@@ -52,7 +52,7 @@ def test_prefetch_factor_is_how_far_ahead_it_reads(factor):
     source = ClosingSource()
     batches = iter(PrefetchDataLoader(source, "cpu", prefetch_factor=factor))
     assert next(batches) == 0
-    eventually(lambda: source.given == 1 + factor + 1)  # what was taken, what waits, what is in hand
+    eventually(lambda: source.given == 1 + factor + 1)  # taken, waiting, and in progress
     assert next(batches) == 1
     eventually(lambda: source.given == 2 + factor + 1)
     batches.close()

@@ -1,4 +1,4 @@
-"""The processor on the host; what it shares with the GPU is in ``test_processor_cuda.py``."""
+"""Tests of ``CUDAKernelProcessor`` on the CPU; ``test_processor_cuda.py`` has what it shares with the GPU."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NV12 = RNG.integers(16, 236, (81, 96), dtype=np.uint8)  # 54 x 96, both planes
 
 
 class ByDlpackAlone:
-    """An array of a library that nobody here knows."""
+    """An array of an unknown library."""
 
     def __init__(self, array):
         self._array = array
@@ -182,7 +182,7 @@ def test_a_mask_that_steadies_itself_in_place(processor):
 
 def test_nv12_is_what_opencv_reads_and_what_the_kernel_gives(processor):
     smooth = cv2.resize(NV12[:8, :8], (96, 81), interpolation=cv2.INTER_LINEAR)
-    smooth[54:, ::2], smooth[54:, 1::2] = 110, 150  # OpenCV repeats chroma where the kernel interpolates
+    smooth[54:, ::2], smooth[54:, 1::2] = 110, 150  # OpenCV repeats chroma, while the kernel interpolates
     rgb = processor.nv12_to_rgb(smooth, color=ColorSpec("bt601", chroma_location="center"))
     assert rgb.shape == (54, 96, 3)
     assert np.abs(rgb.astype(int) - cv2.cvtColor(smooth, cv2.COLOR_YUV2RGB_NV12)).mean() < 1.5
@@ -200,7 +200,7 @@ def test_nv12_is_what_opencv_reads_and_what_the_kernel_gives(processor):
 
 
 def test_asynchronous_calls_run_beside_one_another(processor):
-    """As many as there are threads: each waits inside until all have begun."""
+    """Check that four run at once: each waits inside until all have begun."""
     barrier = threading.Barrier(4)
     runner = processor._runner
 

@@ -1,4 +1,4 @@
-"""The processor on a GPU: the same answers, in the kind that was given, in the right order of streams."""
+"""Check that the processor gives the same results on a GPU, in the kind of its input, in stream order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vitascope.gpu import CUDAKernelProcessor
 
 pytestmark = pytest.mark.cuda
 
-# Where chroma is cosited, the reference shifts it after resizing: of noise that gives other pictures.
+# With cosited chroma, the reference shifts it after resizing, which changes noise.
 CENTRED = ColorSpec(chroma_location="center")
 
 
@@ -114,7 +114,7 @@ def test_frames_of_the_host_go_up(host, gpu, name):
 
 
 def test_many_asynchronous_calls_while_their_inputs_and_results_are_let_go(host, gpu):
-    """Memory that is given back is given out again at once: a stream that read too late would read another picture."""
+    """Check memory that is reused at once: a stream that reads too late would see another picture."""
     import cupy
 
     pictures = [
@@ -123,7 +123,7 @@ def test_many_asynchronous_calls_while_their_inputs_and_results_are_let_go(host,
     for first in range(0, len(pictures), 20):
         part = pictures[first : first + 20]
         pending = [gpu.fused_preprocess(cupy.asarray(picture), (64, 64), async_exec=True) for picture in part]
-        cupy.asarray(RGB)  # memory of a picture that went
+        cupy.asarray(RGB)  # reuses memory of a freed picture
         means = [float(result.wait().mean()) for result in pending]
         np.testing.assert_allclose(means, [picture[0, 0, 0] / 255 for picture in part], atol=1e-5)
 

@@ -28,9 +28,9 @@ class Counting:
 @pytest.mark.parametrize("make", [np.asarray, torch.from_numpy])
 def test_change_is_the_mean_absolute_difference_in_shares_of_the_full_scale(make):
     before, after = picture(100), picture(100)
-    after[:30] = 151  # a fifth of the range in half of the picture
+    after[:30] = 151  # a fifth of the range, in half of the picture
     assert change(make(before), make(after)) == pytest.approx(0.1)
-    assert change(make(after), make(before)) == pytest.approx(0.1)  # no unsigned wrap-around
+    assert change(make(after), make(before)) == pytest.approx(0.1)  # unsigned values must not wrap
     halves = make(before / np.float32(255)), make(after / np.float32(255))
     assert change(*halves) == pytest.approx(0.1)
     wide = make(before.astype(np.uint16) * 257), make(after.astype(np.uint16) * 257)
@@ -91,7 +91,7 @@ def test_a_result_is_reused_while_the_picture_stands_still():
     optimizer = TemporalOptimizer(skip_threshold=0.01, model=model)
     buffer = picture(100)
     first = optimizer.process(buffer)
-    buffer[...] = 101  # into the same memory, as decoders do: 0.4 % of the range
+    buffer[...] = 101  # in the same memory, as from decoders: 0.4 % of the range
     assert optimizer.process(buffer) is first
     buffer[...] = 140
     assert optimizer.process(buffer) is not first
@@ -103,7 +103,7 @@ def test_drift_adds_up():
     optimizer = TemporalOptimizer(0.01, model=model, most_reuses=None)
     for value in range(100, 130):
         optimizer.process(picture(value))
-    # 3 levels are 1.2 %: every third picture is computed, although neighbours differ by 0.4 % only.
+    # 3 levels are 1.2 %: every third picture is computed, although neighbours only differ by 0.4 %.
     assert [int(seen[0]) for seen in model.seen] == list(range(100, 130, 3))
 
 
@@ -145,7 +145,7 @@ def test_a_failed_picture_leaves_no_reference():
     assert optimizer.process(picture(0)) == 1
     with pytest.raises(RuntimeError, match="boom"):
         optimizer.process(picture(200))
-    assert optimizer.process(picture(200)) == 3  # not the result of the black picture, nor one that never was
+    assert optimizer.process(picture(200)) == 3  # neither the black picture's result, nor the one that failed
 
 
 def test_nan_and_a_threshold_of_nothing_reuse_nothing():

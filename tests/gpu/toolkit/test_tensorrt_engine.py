@@ -1,4 +1,4 @@
-"""TensorRTEngine against a fake TensorRT on a fake GPU: what is built, kept, loaded and refused."""
+"""Tests of TensorRTEngine with a fake TensorRT and GPU: what is built, stored, loaded and refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.choosing_devices
 
 @pytest.fixture
 def use(monkeypatch):
-    """Put a fake TensorRT, on a fake GPU, in place."""
+    """Replace TensorRT with a fake one, on a fake GPU."""
 
     def install(**behaviour):
         cupy = fake_cupy()
@@ -82,7 +82,7 @@ def test_benchmark_runs_the_usual_size(use, doubling):
     assert results["precision"] == "tf32"
     assert results["avg_latency_ms"] > 0
     assert len(trt.streams) == 1 + 3 + 3
-    assert len(set(trt.streams)) == 1  # all on one stream that is not the default one
+    assert len(set(trt.streams)) == 1  # all on one stream, not the default one
     assert trt.streams[0] != 0
 
 
@@ -91,7 +91,7 @@ def test_a_kept_file_is_tensorrts_own_and_loads_with_its_sizes(use, doubling, tm
     path = tmp_path / "model_fp16.trt"
     with TensorRTEngine() as engine:
         assert engine.build_engine_from_onnx(doubling, SHAPES, path) == path
-    assert path.read_bytes().startswith(b"PLAN")  # no header of ours: trtexec reads it
+    assert path.read_bytes().startswith(b"PLAN")  # without a header of ours, as trtexec reads it
     with TensorRTEngine() as again:
         again.load_engine(path)
         np.testing.assert_array_equal(again.run({"x": X})["twice"], 2 * X)
@@ -141,7 +141,7 @@ def test_precisions_are_made_by_nvidias_converter(use, doubling, monkeypatch, mo
 def test_from_pytorch_goes_through_onnx(use):
     torch = pytest.importorskip("torch")
     pytest.importorskip("onnxscript")
-    import_module("torch._dynamo")  # what it looks for in other libraries, the fakes below do not have
+    import_module("torch._dynamo")  # load it before the fakes, which lack what it looks for
 
     trt = use()
     module = torch.nn.Linear(3, 2).eval()

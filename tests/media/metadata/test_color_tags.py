@@ -1,4 +1,4 @@
-"""Tags to ColorSpec, side data to HdrMetadata, and where chroma sits."""
+"""Tests of colour tags, HDR side data, and the location of chroma samples."""
 
 from __future__ import annotations
 
@@ -138,11 +138,11 @@ DOLBY_VISION_RPU = bytes.fromhex(
 DOLBY_VISION_5_RPU = bytes.fromhex(
     "190809004061b6504f003ff801ffc00fffd000000800000680000040000034000002000000e8afe09e80"
 )
-"""The same of profile 5: profile 0 of its own numbers, and full range."""
+"""The same for profile 5: profile 0 in its numbering, and full range."""
 
 
 def nal_unit(kind: int, payload: bytes) -> bytes:
-    """A NAL unit of HEVC, with emulation prevention and its length."""
+    """Build an HEVC NAL unit, with emulation prevention and its length."""
     unit, zeros = bytearray([kind << 1, 1]), 0
     for byte in payload:
         if zeros >= 2 and byte <= 3:
@@ -154,7 +154,7 @@ def nal_unit(kind: int, payload: bytes) -> bytes:
 
 
 def with_units(source: Path, target: Path, *, before: bytes = b"", after: bytes = b"") -> Path:
-    """Copy a video, and put NAL units around each of its pictures."""
+    """Copy a video, and surround each of its pictures with NAL units."""
     with av.open(str(source)) as read, av.open(str(target), "w") as written:
         stream = read.streams.video[0]
         copied = written.add_stream_from_template(stream)
@@ -220,7 +220,7 @@ def test_no_hdr(tmp_path: Path) -> None:
 
 
 def test_side_data_that_pyav_cannot_name_is_no_error(tmp_path: Path) -> None:
-    """PyAV refuses to list side data when one item is newer than its enumeration, as the EXIF of a TIFF is."""
+    """Check the EXIF of a TIFF: PyAV cannot list side data if one item is newer than its enumeration."""
     path = write_clip(tmp_path / "a.tiff", codec="tiff", pixel_format="rgb24", frame_count=1)
     with av.open(str(path)) as container:
         frame = next(container.decode(video=0))
@@ -261,7 +261,7 @@ LOCATIONS = ["left", "center", "topleft", "center", "left", "center"]
 def test_chroma_location_of_h264_and_h265(tmp_path: Path, codec: str, suffix: str, kind: int | None) -> None:
     parameters = "log-level=none:" if codec == "libx265" else "interlaced=1:" if kind == 2 else "cqm=jvt:"
     parameters += "bframes=4:ref=4:keyint=9" + (f":chromaloc={kind}" if kind is not None else "")
-    # libx265 hands out uninitialised decoding times for films of one or two frames, and the MP4 muxer may refuse them.
+    # libx265 returns uninitialised decoding times for one or two frames, which the MP4 muxer may refuse.
     path = write_clip(
         tmp_path / f"a.{suffix}", width=98, height=64, codec=codec, codec_options={f"{codec[3:]}-params": parameters},
         frame_count=3, pixel_format="yuv420p10le" if codec == "libx265" else "yuv420p", color_tags=(9, 16, 9, 1),

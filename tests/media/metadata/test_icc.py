@@ -44,7 +44,7 @@ def test_files_without_a_profile_name_none():
 def test_a_picture_has_the_primaries_of_its_profile(tmp_path, suffix):
     path = tmp_path / f"a{suffix}"
     path.write_bytes(with_profile(suffix, BLUE, icc_profile(P3_COLORANTS)))
-    # A process of its own: listing the side data of a PNG with a profile ended it.
+    # Run a separate process: listing the side data of a PNG with a profile crashed it.
     code = f"from vitascope.media.reading.reader import open_video, probe; print(probe({str(path)!r}).color)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "primaries=12, transfer=13" in found

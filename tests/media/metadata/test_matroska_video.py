@@ -1,4 +1,4 @@
-"""The video track's entry of real Matroska files, and of hostile ones."""
+"""Tests of the video track's entry in real and in hostile Matroska files."""
 
 from __future__ import annotations
 

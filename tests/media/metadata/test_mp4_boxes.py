@@ -1,4 +1,4 @@
-"""Boxes of hand-made MP4 files, and of hostile ones."""
+"""Tests of the boxes of hand-made and of hostile MP4 files."""
 
 from __future__ import annotations
 
@@ -125,12 +125,15 @@ _boxish = st.lists(
     min_size=3,
     max_size=16,
 ).map(lambda described: _boxes_of(described, 0))
-"""Bytes that look like boxes. A box is described by its depth, kind, contents, and what it claims its size to be: None
-for the true one, -8 for that of its contents alone."""
+"""Bytes that look like boxes.
+
+Each box has a depth, a kind, a claimed size (None for the true one, -8 for that of the contents alone) and
+contents.
+"""
 
 
 def _boxes_of(described: list[tuple[int, bytes, int | None, bytes]], depth: int) -> bytes:
-    """The boxes at a depth, each around the deeper ones that follow it."""
+    """Build the boxes at a depth, each with the deeper ones that follow it inside."""
     made = b""
     while described:
         (_, kind, size, payload), *described = described
@@ -214,7 +217,7 @@ def movie(
     media_scale: int = MEDIA_SCALE,
     is_wide: bool = False,
 ) -> Box:
-    """24 frames of 512 ticks; edits are (length in ticks of the movie, beginning in ticks of the track)."""
+    """Build a movie of 24 frames of 512 ticks; edits are (length in movie ticks, start in track ticks)."""
     form = ">QqI" if is_wide else ">IiI"
     rows = b"".join(struct.pack(form, *edit, 1 << 16) for edit in edits)
     table = full_box(b"elst", struct.pack(">I", len(edits)) + rows, version=int(is_wide))
@@ -261,7 +264,7 @@ def test_the_share_is_what_the_edit_covers_of_what_is_shown_at_all(edits, share,
 
 
 def test_leading_pictures_come_before_the_first_sample():
-    """A copy that begins with an open GOP: two pictures before the keyframe, which the edit leaves out."""
+    """Check a copy that begins with an open GOP: its edit leaves out two pictures before the keyframe."""
     offsets = (2048, 0, 0, 1024)  # shown at 2048, 512, 1024, 2560
     assert shown_share(movie((960, 2048), offsets=offsets), 7) == pytest.approx(1 - 3 / FRAMES)
     assert shown_share(movie((960, 512), offsets=offsets), 7) == 1.0

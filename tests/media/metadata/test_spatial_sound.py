@@ -1,4 +1,4 @@
-"""Ambisonic sound stays ambisonic where it is copied."""
+"""Check that copied ambisonic sound stays ambisonic."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from vitascope.media.writing.encoding import choose_encoding
 from vitascope.media.writing.stream_copy import CarriedStream
 from vitascope.media.writing.writer import ContainerMetadata, VideoWriter
 
-# Google's Spatial Audio RFC: version, type, order, channel ordering, normalisation, channels, their numbers.
+# Google's Spatial Audio RFC: version, type, order, channel ordering, normalisation, channels, channel map.
 SA3D = full_box(b"SA3D", b"").to_bytes()[:8].replace(
     struct.pack(">I", 12), struct.pack(">I", 36)
 ) + struct.pack(">BBIBBI4I", 0, 0, 1, 0, 0, 4, 0, 1, 2, 3)
 
 
 def sounding(path, layouts=("quad",), codec="aac"):
-    """A short video with a sound track of each layout."""
+    """Write a short video with a sound track for each layout."""
     with av.open(str(path), "w") as container:
         video = container.add_stream("libx264", rate=24, width=64, height=32, pix_fmt="yuv420p")
         sounds = [container.add_stream(codec, rate=48000, layout=layout) for layout in layouts]
@@ -84,7 +84,7 @@ def test_it_goes_with_its_track(tmp_path, suffixes):
 def test_uncompressed_sound_does_not_cost_the_film(tmp_path, suffix):
     source = sounding(tmp_path / "a.mov", codec="pcm_s16be")
     write_spatial_sound(source, [SA3D])
-    with av.open(str(source)) as container:  # FFmpeg knows the box
+    with av.open(str(source)) as container:  # FFmpeg knows this box
         assert container.streams.audio[0].codec_context.layout.name == "ambisonic 1"
     report = copied(source, tmp_path / f"b{suffix}")
     assert [stream.action for stream in report.streams] == ["copied"]

@@ -1,4 +1,4 @@
-"""Spherical metadata and rotation in real MP4 files."""
+"""Tests of spherical metadata and rotation in real MP4 files."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_ffmpeg_understands_the_boxes(clip: Path) -> None:
         data = {item.type.name: bytes(item) for item in frame.side_data}
     assert struct.unpack_from("=i", data["STEREO3D"])[0] == 1  # AV_STEREO3D_SIDEBYSIDE
     kind, *_, left, top, right, bottom = struct.unpack_from("=4i4I", data["SPHERICAL"])
-    assert kind in (2, 3)  # a tile of an equirectangular picture, or half of one
+    assert kind in (2, 3)  # a tile of an equirectangular picture, or half equirectangular
     if kind == 2:
         assert (left, top, right, bottom) == (0x3FFFFFFF, 0, 0x3FFFFFFF, 0)
 
@@ -163,7 +163,7 @@ def test_exiftool_understands_the_boxes(
     write_spherical(path, SphericalMetadata(layout, projection, right_eye_first=right_eye_first))
     told = subprocess.run(["exiftool", "-j", "-ee", str(path)], capture_output=True, check=True).stdout
     (found,) = json.loads(told)
-    # Older ones (12.57) have no word for 4, and say the number.
+    # Older versions (12.57) have no name for 4, and print the number.
     assert found["Stereoscopic3D"] in (said, "Unknown (4)" if right_eye_first else said)
     assert found["MetadataSource"] == "Vitascope"
     bounds = [found[f"ProjectionBounds{side}"] for side in ("Left", "Right", "Top", "Bottom")]
@@ -185,7 +185,7 @@ def test_apples_boxes_are_byte_for_byte_those_of_the_specification(clip: Path) -
     data = clip.read_bytes()
     assert struct.pack(">I4sIB", 13, b"st3d", 0, 4) in data
     assert vexu + struct.pack(">I4sI", 12, b"hfov", 190_000) in data
-    assert b"sv3d" not in data  # it has no word for fisheye
+    assert b"sv3d" not in data  # this box cannot describe fisheye
 
 
 @pytest.mark.parametrize("kind", [b"side", b"over"])
@@ -214,7 +214,7 @@ def test_boxes_that_end_early_say_nothing(clip: Path, damage: bytes) -> None:
 
 
 def spatial_boxes(*, with_eyes: bool = True) -> bytes:
-    """``vexu`` and ``hfov`` as a phone's spatial video has them: both eyes, a baseline, and no packing."""
+    """Build ``vexu`` and ``hfov`` as in a phone's spatial video: both eyes, a baseline, no packing."""
 
     def box(kind: bytes, payload: bytes) -> bytes:
         return struct.pack(">I4s", 8 + len(payload), kind) + payload

@@ -1,4 +1,4 @@
-"""Cameras: the newest picture, the moment it came, and being unplugged."""
+"""Tests of cameras: the newest picture, its capture time, and unplugging."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from waiting import PATIENCE_SECONDS, eventually
 
 
 class ScriptedCapture:
-    """Gives pictures when it is told to; a number as its level, None for being unplugged."""
+    """Returns pictures on demand; a number sets the level, and None means unplugged."""
 
     def __init__(self) -> None:
         self._given: list[int | None] = []
@@ -142,7 +142,7 @@ def test_opencv_refuses_what_is_not_there(source: int | str, capfd: pytest.Captu
 
 
 def test_an_address_that_is_not_there_is_refused_without_a_word_of_ffmpegs() -> None:
-    """In a process of its own: who first opens anything by OpenCV's FFmpeg sets its level; a page's example may."""
+    """Run a new process, as the first use of OpenCV's FFmpeg, which a docs example may make, sets its log level."""
     program = (
         "from vitascope.errors import InputError\n"
         "from vitascope.media.reading.camera import open_capture\n"
@@ -161,7 +161,7 @@ def test_opencv_opens_a_film_as_it_would_a_camera(tmp_path: object) -> None:
 
     assert isinstance(tmp_path, Path)
     path = tmp_path / "camera.avi"
-    # Not by FFmpeg, which OpenCV would tell how much to print: who opens a camera tells it, once in a process.
+    # Do not use FFmpeg: the first camera opened in a process sets how much it prints.
     own = cv2.CAP_OPENCV_MJPEG
     writer = cv2.VideoWriter(str(path), own, cv2.VideoWriter.fourcc(*"MJPG"), 30, (32, 16))
     writer.write(np.full((16, 32, 3), (30, 60, 200), np.uint8))

@@ -1,4 +1,4 @@
-"""A decoder that never answers is left behind, and everything else is as without a thread of its own."""
+"""Check that a decoder that hangs is abandoned, and that nothing else changes through its thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from waiting import eventually
 
 
 class Stream:
-    """Answers with what it was given, raises what is an error, and waits for an event."""
+    """Returns its packet, raises it if it is an error, and waits for it if it is an event."""
 
     def decode(self, packet):
         if isinstance(packet, BaseException):
@@ -57,7 +57,7 @@ def test_what_hangs_is_left_behind(monkeypatch):
         decoder.decode(for_ever)
     assert not decoder.end()
     for_ever.set()
-    eventually(decoder.end)  # which waits a twentieth of a second
+    eventually(decoder.end)  # this waits a twentieth of a second
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_a_video_whose_decoder_hangs_is_damaged(clip, monkeypatch, which):
 
 
 def test_its_thread_ends_with_the_reader(clip):
-    before = set(threads())  # those that other tests have left behind; they may end meanwhile
+    before = set(threads())  # threads of other tests, which may end meanwhile
     with open_video(clip) as reader:
         next(reader)
         assert len(set(threads()) - before) == 1

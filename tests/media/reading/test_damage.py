@@ -1,4 +1,4 @@
-"""Hostile and damaged files: each has its own one-line error, and what can be decoded is."""
+"""Tests of hostile and damaged files: each has a one-line error, and everything decodable is decoded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vitascope.segmentation.notes import notes_on_reading
 
 
 def intact_clip(path: Path, *, audio: bool = False, flags: str = "faststart", shift: int = 0) -> Path:
-    """60 frames in an MP4 whose index stands before the data, so that cutting leaves something to read.
+    """Write 60 frames of MP4 with the index first, so that a truncated file is still readable.
 
     ``shift`` moves that many frames before time zero, which makes the muxer write an edit list.
     """
@@ -40,7 +40,7 @@ def damage_packets(path: Path, packets: range) -> None:
     noise = np.random.default_rng(1).integers(0, 256, 1 << 20, dtype=np.uint8).tobytes()
     data = bytearray(path.read_bytes())
     with av.open(str(path)) as container:
-        # Entries point into the container: copy what is needed while it is open.
+        # Entries are part of the container, so copy the values before it closes.
         spans = [(entry.pos, entry.size) for entry in container.streams.video[0].index_entries]
     for position, size in spans[packets.start : packets.stop]:
         length = max(size - 5, 0)
@@ -94,7 +94,7 @@ def test_folder_without_images(tmp_path: Path) -> None:
 
 
 def test_unfinished_mp4(tmp_path: Path) -> None:
-    """The moov box comes last; a recorder that died never wrote it."""
+    """Check a file without its moov box, which comes last: its recorder crashed."""
     whole = write_clip(tmp_path / "whole.mp4").read_bytes()
     path = tmp_path / "unfinished.mp4"
     path.write_bytes(whole[: len(whole) // 2])
@@ -139,7 +139,7 @@ def test_cover_art_is_not_a_video(tmp_path: Path) -> None:
 
 
 def test_unknown_codec(tmp_path: Path) -> None:
-    """The sample entry of an MP4 names a codec that nobody has."""
+    """Check an MP4 whose sample entry names an unknown codec."""
     clip = write_clip(tmp_path / "a.mp4")
     path = tmp_path / "unknown.mp4"
     path.write_bytes(clip.read_bytes().replace(b"avc1\0\0\0\0\0\0\0\1", b"zzzz\0\0\0\0\0\0\0\1"))
@@ -229,7 +229,7 @@ def test_damaged_packets_are_skipped_and_counted(tmp_path: Path, threads: int) -
     assert 1 <= reader.corrupt_count <= 25
     assert 35 <= len(frames) < 60
     assert [frame.index for frame in frames] == list(range(len(frames)))
-    # Those after the damage keep their time: sound stays in step.
+    # Frames after the damage keep their times, in step with the sound.
     assert frames[-1].pts_seconds == pytest.approx(59 / 24)
 
 
@@ -255,7 +255,7 @@ def test_a_time_that_is_far_off_loses_no_picture_without_a_word(tmp_path: Path) 
         positions = [packet.pos for packet in container.demux(video=0) if packet.size]
     for position in positions[1:]:
         data = bytearray(path.read_bytes())
-        data[position + 7] ^= 1  # of the tag's time, the byte that counts 4.6 hours
+        data[position + 7] ^= 1  # the byte of the tag's time that counts 4.6 hours
         hurt = tmp_path / "hurt.flv"
         hurt.write_bytes(data)
         frames, missing = read(hurt)
@@ -307,7 +307,7 @@ def test_nothing_decodable(tmp_path: Path) -> None:
 
 
 def test_recording_that_starts_inside_a_gop_is_not_damage(tmp_path: Path) -> None:
-    """Television recordings begin anywhere; the pictures before the first keyframe have nothing to refer to."""
+    """Check that this is no damage: pictures before the first keyframe of a TV recording have no reference."""
     clip = write_clip(tmp_path / "a.ts", frame_count=90, codec_options={"g": "40", "bf": "0"})
     path = tmp_path / "late.ts"
     with av.open(str(clip)) as container:
@@ -332,13 +332,13 @@ def test_nothing_reaches_stderr(tmp_path: Path, capfd: pytest.CaptureFixture[str
 
 
 def long_clip(path: Path, **options: object) -> Path:
-    """300 frames with a keyframe every 50, and sound."""
+    """Write 300 frames with a keyframe every 50, and sound."""
     keys = {"g": "50", "keyint_min": "50", "sc_threshold": "0"}
     return write_clip(path, width=160, height=96, frame_count=300, codec_options=keys, audio="aac", **options)  # type: ignore[arg-type]
 
 
 def blank(path: Path, begin: float, end: float) -> Path:
-    """Zeros where a part of a file was, as a bad disk or a broken download leaves."""
+    """Replace a part of a file with zeros, as a bad disk or a broken download does."""
     data = bytearray(path.read_bytes())
     first, last = int(len(data) * begin), int(len(data) * end)
     data[first:last] = bytes(last - first)
@@ -456,7 +456,7 @@ def test_whole_files_lack_nothing(tmp_path: Path, suffix: str, codec: str, optio
 
 @pytest.mark.parametrize("suffix", [".mkv", ".ts", ".flv"])
 def test_a_pause_is_no_damage(tmp_path: Path, suffix: str) -> None:
-    """A screen recorder that writes no frame while nothing moves; the sound goes on."""
+    """Check a screen recording without frames while nothing moves; the sound continues."""
     times = [*range(100), *range(700, 800)]
     path = write_clip(tmp_path / f"pause{suffix}", frame_count=200, pts=times, audio="aac")
     assert read(path) == (200, 0)
@@ -471,7 +471,7 @@ def test_a_matroska_film_that_begins_late_is_whole(tmp_path: Path) -> None:
 
 
 def set_in_box(path: Path, kind: bytes, offset: int, value: int) -> None:
-    """Overwrite four bytes of the first box of a kind, so far behind its version and flags."""
+    """Overwrite four bytes of the first box of a kind, at an offset after its version and flags."""
     data = bytearray(path.read_bytes())
     begin = data.index(kind) + 8 + offset
     data[begin : begin + 4] = value.to_bytes(4, "big")
@@ -483,7 +483,7 @@ def set_in_box(path: Path, kind: bytes, offset: int, value: int) -> None:
 def test_frames_whose_times_lie_behind_the_film_are_missing(
     tmp_path: Path, table: bytes, offset: int, sessions: int
 ) -> None:
-    """The edit list shows all there is, and FFmpeg leaves out what a damaged table of times puts behind its end."""
+    """Check frames that FFmpeg drops: a damaged table of times puts them behind the end of the edit list."""
     path = intact_clip(tmp_path / "in.mp4")
     set_in_box(path, table, offset, 10_000_000)
     with open_video(path, decoder_sessions=sessions) as reader:
@@ -504,7 +504,7 @@ def test_frames_of_an_mp4_without_its_time_scale_are_missing(tmp_path: Path) -> 
 @pytest.mark.parametrize("box", [(b"elst", 4, 1250), (b"mvhd", 8, 2000)])
 def test_an_edit_list_may_leave_frames_out(tmp_path: Path, box: tuple[bytes, int, int]) -> None:
     path = intact_clip(tmp_path / "in.mp4")
-    set_in_box(path, *box)  # half of 2500 milliseconds, and milliseconds of half the length
+    set_in_box(path, *box)  # half of 2500 ms, or a movie clock at half the length
     with open_video(path) as reader:
         assert len(list(reader)) == 30
     assert reader.corrupt_count == 0
@@ -521,7 +521,7 @@ def test_an_edit_list_may_leave_frames_out(tmp_path: Path, box: tuple[bytes, int
 def test_samples_that_the_table_promises_are_missing(
     tmp_path: Path, box: bytes, offset: int, value: int, sessions: int
 ) -> None:
-    """Where a size cannot be, FFmpeg's index ends; where the track's clock is wrong, its edit list covers nothing."""
+    """Check impossible sizes, where FFmpeg's index ends, and a wrong track clock, for which edits cover nothing."""
     path = intact_clip(tmp_path / "in.mp4")
     set_in_box(path, box, offset, value)
     try:
@@ -534,7 +534,7 @@ def test_samples_that_the_table_promises_are_missing(
 
 
 def test_a_copy_that_begins_with_an_open_gop_is_whole(tmp_path: Path) -> None:
-    """Its leading pictures lack what they refer to; the muxer's edit list leaves them out."""
+    """Check that leading pictures without references do not count: the muxer's edit list leaves them out."""
     path = write_clip(
         tmp_path / "in.mp4", frame_count=60,
         codec_options={"g": "12", "bf": "3", "x264-params": "open-gop=1:b-pyramid=normal"},
@@ -554,13 +554,13 @@ def test_a_copy_that_begins_with_an_open_gop_is_whole(tmp_path: Path) -> None:
 
 
 def test_no_bit_of_a_header_of_h264_in_matroska_loses_a_picture_without_a_word(tmp_path: Path) -> None:
-    """Matroska has no decoding times: FFmpeg derives them from the depth of reordering that the header tells."""
+    """Check all bits; without decoding times, FFmpeg derives them from the header's reordering depth."""
     path = write_clip(tmp_path / "in.mkv", width=64, height=48, frame_count=24, codec_options={"g": "6"})
     content = path.read_bytes()
     with av.open(str(path)) as container:
         header = container.streams.video[0].codec_context.extradata
     assert header is not None
-    begin = content.index(header) + 8  # behind the configuration's head: the set's length, then the set
+    begin = content.index(header) + 8  # after the configuration's header: the set's length, then the set
     runs_back = 0
     for place in range(begin + 4, begin + int.from_bytes(content[begin - 2 : begin], "big")):
         for bit in range(8):
@@ -577,13 +577,13 @@ def test_no_bit_of_a_header_of_h264_in_matroska_loses_a_picture_without_a_word(t
 
 
 def test_an_error_of_the_decoder_counts_where_nothing_else_does(tmp_path: Path) -> None:
-    """A damaged picture of Flash video with a wrong time, too: it is not awaited."""
+    """Check a damaged picture of Flash video that also has a wrong time, so nothing waits for it."""
     path = write_clip(tmp_path / "in.flv", frame_count=24, codec_options={"g": "6", "bf": "2"})
     with av.open(str(path)) as container:
         packets = [(packet.pos, packet.size) for packet in container.demux(video=0) if packet.size]
     (tag, size) = packets[1]
     content = bytearray(path.read_bytes())
-    content[tag + 13 : tag + 16] = bytes(3)  # how much later it is shown
+    content[tag + 13 : tag + 16] = bytes(3)  # its delay until it is shown
     content[tag + 16 : tag + 16 + size] = bytes(size)
     path.write_bytes(content)
     shown, missing = read(path)
@@ -608,7 +608,7 @@ def test_a_damaged_keyframe_that_is_not_called_one_counts(tmp_path: Path) -> Non
 @pytest.mark.parametrize("suffix", [".avi", ".mp4", ".mkv"])
 @pytest.mark.parametrize("which", [0, 12, 13])
 def test_a_picture_of_mpeg4_that_shows_nothing_is_missing(tmp_path: Path, suffix: str, which: int) -> None:
-    """Its decoder takes it for one that was dropped on purpose, which is much shorter, whoever encodes it."""
+    """Check that it counts: the decoder takes it for one dropped on purpose, but those are much shorter."""
     path = write_clip(tmp_path / f"in{suffix}", codec="mpeg4", frame_count=24, codec_options={"g": "12"})
     with av.open(str(path)) as container:
         pictures = [bytes(packet) for packet in container.demux(video=0) if packet.size]
@@ -637,9 +637,9 @@ def test_pictures_of_mpeg4_that_were_dropped_on_purpose_are_not_missing(tmp_path
 
 
 def _not_coded(picture: bytes) -> bytes:
-    """A predicted picture of MPEG-4 (ISO/IEC 14496-2, 6.2.5) without content: its time in 5 bits, and a 0 for coded."""
+    """Make an empty predicted picture of MPEG-4 (ISO/IEC 14496-2, 6.2.5): its time in 5 bits, then a 0 for coded."""
     head = int.from_bytes(picture[4:8], "big")
-    # Type (2 bits), whole seconds (0), marker, time (5 bits), marker: all kept; then "not coded", and stuffing.
+    # Keep type (2 bits), whole seconds (0), marker, time (5 bits) and marker; then "not coded", and stuffing.
     return picture[:4] + (head >> 22 << 22 | 0x1FFFFF).to_bytes(4, "big")
 
 

@@ -1,4 +1,4 @@
-"""Which files a command works on."""
+"""Tests of which files a command finds."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_the_output_below_a_searched_folder_is_left_out(tree: Path) -> None:
     assert left(tree / "clips", tree / "frames" / ".." / "clips" / "cut") == rest
     assert sorted(left(tree / "clips" / "*", tree / "clips" / "cut")) == sorted(rest)
     assert sorted(left(tree / "clips" / "**" / "*.mov", tree / "clips" / "cut")) == ["clips/deep/er/z.mov"]
-    # What is the output's folder, or was named in it, was meant.
+    # The output's folder, and files named in it, are used if they are the input.
     assert "clips/b.mp4" in left(tree / "clips", tree / "clips")
     assert left(tree / "clips" / "cut", tree / "clips" / "cut") == results[:2]
     assert left(tree / "clips" / "cut" / "a2.mkv", tree / "clips" / "cut") == results[:1]
@@ -208,7 +208,7 @@ def test_a_sequence_beside_a_video_is_one_input(tmp_path: Path) -> None:
 
 def test_a_sequence_beside_other_pictures_is_one_input(tmp_path: Path) -> None:
     pictures(tmp_path, *(f"img_{n:03}.png" for n in range(4)), "cat.jpg", "img_003b2.png", "dog.png")
-    assert "img" not in listed(tmp_path)  # img_[0-9]*.png would read img_003b2.png, too
+    assert "img" not in listed(tmp_path)  # img_[0-9]*.png would also match img_003b2.png
     (tmp_path / "img_003b2.png").unlink()
     found = {str(one.relative_path): one.path.name for one in find_videos([tmp_path], recursive=False)}
     assert found == {"cat.jpg": "cat.jpg", "dog.png": "dog.png", "img": "img_[0-9]*.png"}

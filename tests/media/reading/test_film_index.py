@@ -1,4 +1,4 @@
-"""Keyframes by the container's index, and a reader that goes from one part of a video to another."""
+"""Tests of keyframes from the container's index, and of a reader that moves between parts of a video."""
 
 from __future__ import annotations
 

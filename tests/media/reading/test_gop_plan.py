@@ -1,4 +1,4 @@
-"""Where a video is cut: nothing is left out, nothing comes twice, and what cannot be cut says why."""
+"""Check that cuts of a video lose and repeat nothing, and that videos without cuts have a reason."""
 
 from __future__ import annotations
 

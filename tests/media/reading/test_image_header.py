@@ -1,4 +1,4 @@
-"""The size that a file claims, for those that no decoder takes."""
+"""Tests of the size in a file's header, for files that no decoder reads."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_webp_that_moves_is_refused_and_says_why(tmp_path):
 
 
 def write_tiled(path, clip):
-    """A HEIC picture of two tiles side by side, as phones write them, each the first picture of a clip in H.265."""
+    """Write a HEIC picture of two tiles side by side, as phones do; each is the first picture of an H.265 clip."""
     with av.open(str(clip)) as container:
         stream = container.streams.video[0]
         setup, width, height = stream.codec_context.extradata, stream.width, stream.height
@@ -134,7 +134,7 @@ def test_the_command_refuses_it_in_one_line_and_little_memory(tmp_path):
     program = (
         "import re, sys\nfrom vitascope.cli import main\n"
         "try: main(sys.argv[1:])\n"
-        # ru_maxrss would be that of the process which started this one, where that is larger.
+        # ru_maxrss would include the parent process's maximum.
         "finally: print(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1])"
     )
     command = ["segment", "in.png", "out.png", "--profile", "fast", "--device", "cpu"]

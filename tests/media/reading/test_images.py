@@ -1,4 +1,4 @@
-"""Images as video: order, patterns, mixed formats, and the exact colour of RGB."""
+"""Tests of images as video: order, patterns, mixed formats, and exact RGB colours."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def noise(
 
 
 def bt709_full(rgb: npt.NDArray[np.generic], depth: int) -> list[npt.NDArray[np.float64]]:
-    """H.273 equations 41 to 43 for KR = 0.2126, KB = 0.0722, full range."""
+    """Convert by H.273, equations 41 to 43, for KR = 0.2126, KB = 0.0722, full range."""
     largest = (1 << depth) - 1
     r, g, b = np.moveaxis(rgb.astype(np.float64) * largest / np.iinfo(rgb.dtype).max, -1, 0)
     y = 0.2126 * r + 0.7152 * g + 0.0722 * b
@@ -122,7 +122,7 @@ def test_avif_is_a_picture(tmp_path: Path) -> None:
 
 
 def test_avif_that_moves_is_refused(tmp_path: Path) -> None:
-    """Its first picture alone was read, and the rest left out in silence."""
+    """Check the refusal; only the first picture was read, silently."""
     path = write_clip(tmp_path / "a.avif", codec="libsvtav1", frame_count=3)
     with pytest.raises(InputError, match=r"a\.avif: an animated AVIF, which cannot be read; convert it"):
         open_video(path)

@@ -1,4 +1,4 @@
-"""Microphones: read ahead, lost and found, and an error where there is none."""
+"""Tests of microphones: reading ahead, losing and finding one, and the error if there is none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vitascope.media.reading.microphone import Microphone, is_microphone, open_m
 
 
 class Given:
-    """Gives some blocks, then nothing more."""
+    """Returns some blocks, then nothing more."""
 
     def __init__(self, *values):
         self._blocks = [np.full(160, value, np.float32) for value in values]
@@ -73,7 +73,7 @@ def test_one_that_cannot_be_opened_is_an_error():
 
 
 class Stream:
-    """Stands in for PortAudio's: a stereo voice at 48 kHz on the left, then the plug is pulled."""
+    """Simulates PortAudio's stream: a stereo voice at 48 kHz on the left, then an unplugged cable."""
 
     def __init__(self, sounddevice, samples):
         self._sounddevice, self._samples, self._at = sounddevice, samples, 0
@@ -95,7 +95,7 @@ class Stream:
 
 @pytest.fixture
 def sounddevice(monkeypatch):
-    """The package's names that are used, and what was asked of it."""
+    """Replace the package with the names that are used, and record the calls."""
     made = SimpleNamespace(PortAudioError=type("PortAudioError", (Exception,), {}), asked=[])
     monkeypatch.setitem(sys.modules, "sounddevice", made)
     return made

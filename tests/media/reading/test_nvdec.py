@@ -1,4 +1,4 @@
-"""Decoding on the GPU against decoding on the CPU: the same frames, at the same times, with the same colours."""
+"""Check that decoding on the GPU gives the same frames, times and colours as on the CPU."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vitascope.media.reading.reader import VideoReader, open_video
 
 
 def as_planar(frame: Frame) -> list[np.ndarray]:
-    """Luma, blue and red with the samples in the low bits, on the host; waits for nothing but ``ready``."""
+    """Return luma, blue and red on the host, with samples in the low bits; waits only for ``ready``."""
     if frame.ready is not None:
         frame.ready.synchronize()
     planes = [plane.get() if hasattr(plane, "get") else plane for plane in frame.planes]
@@ -31,7 +31,7 @@ def as_planar(frame: Frame) -> list[np.ndarray]:
 
 
 def assert_same_film(path: Path, expected_decoder: str, **options: Any) -> VideoReader:
-    """Read on the CPU and on the GPU, and compare everything that must not depend on it."""
+    """Read on the CPU and on the GPU, and compare all that must not depend on the device."""
     cpu_options = {k: v for k, v in options.items() if k != "decoder_sessions"}
     with open_video(path, **cpu_options) as cpu, open_video(path, cuda_device=0, **options) as gpu:
         assert gpu.decoder == expected_decoder
@@ -238,7 +238,7 @@ def test_frames_stay_what_they_are_while_others_are_decoded(films: dict[str, Pat
 
 @pytest.mark.cuda
 def test_opened_here_decoded_there(films: dict[str, Path]) -> None:
-    """No thread but the opening one ever makes the device current by itself."""
+    """Only the opening thread makes the device current by itself."""
     found: list[object] = []
     with open_video(films["hevc-closed.mp4"], cuda_device=0) as reader:
         thread = threading.Thread(target=lambda: found.extend(frame.pts for frame in reader))
@@ -336,7 +336,7 @@ def test_without_reordering_every_packet_gives_its_picture_at_once(
 
 
 class DroppingVideo(OpenedVideo):
-    """A decoder that loses every tenth picture and says nothing."""
+    """A decoder that silently loses every tenth picture."""
 
     def decode(self, packet: Any) -> list[av.VideoFrame]:
         return [picture for picture in super().decode(packet) if (picture.pts // 512) % 10 != 7]

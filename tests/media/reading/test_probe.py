@@ -1,4 +1,4 @@
-"""Facts about a video, found without reading all of it."""
+"""Tests of facts about a video, found without reading all of it."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_rotation_is_reported_not_applied(tmp_path: Path, matrix: tuple[int, ...
 @pytest.mark.parametrize("degrees", [0, 90, 180, 270])
 @pytest.mark.parametrize("suffix", ["mov", "mkv"])
 def test_rotation_as_ffmpeg_writes_it(tmp_path: Path, suffix: str, degrees: int) -> None:
-    """In Matroska it is the roll of a projection."""
+    """Check Matroska, where rotation is the roll of a projection."""
     path = tmp_path / f"turned.{suffix}"
     with av.open(str(path), "w") as container:
         stream = container.add_stream("libx264", rate=24)
@@ -162,7 +162,7 @@ def test_stereo_of_matroska(tmp_path: Path) -> None:
 
 
 def test_stereo_and_projection_boxes_of_mp4(tmp_path: Path) -> None:
-    """A hand-made ``st3d`` and ``sv3d`` (equi, a quarter left out on both sides) in the sample entry."""
+    """Check a hand-made ``st3d`` and ``sv3d`` (equi, a quarter left out on both sides) in the sample entry."""
 
     def box(kind: bytes, payload: bytes) -> bytes:
         return struct.pack(">I4s", 8 + len(payload), kind) + payload
@@ -175,7 +175,7 @@ def test_stereo_and_projection_boxes_of_mp4(tmp_path: Path) -> None:
         + box(b"proj", box(b"prhd", bytes(16)) + box(b"equi", struct.pack(">5I", 0, 0, 0, quarter, quarter))),
     )
     data = bytearray(path.read_bytes())
-    assert data.index(b"mdat") < data.index(b"moov")  # so that growing the moov moves no samples
+    assert data.index(b"mdat") < data.index(b"moov")  # growing the moov box moves no samples
     entry = data.index(b"avc1", data.index(b"stsd")) - 4
     (length,) = struct.unpack_from(">I", data, entry)
     data[entry + length : entry + length] = extra

@@ -1,4 +1,4 @@
-"""Reading: pixels, time, trims and lifetimes, each against PyAV or against what was written."""
+"""Tests of reading (pixels, times, trims, lifetimes) against PyAV or what was written."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from vitascope.media.reading.reader import PresentationClock, keyframe_lumas, op
 
 
 def joined(frame: Frame) -> npt.NDArray[np.generic]:
-    """The planes one after the other, as PyAV's ``to_ndarray`` lays out contiguous YUV."""
+    """Concatenate the planes, as PyAV's ``to_ndarray`` does for contiguous YUV."""
     return np.concatenate([plane.ravel() for plane in frame.planes])
 
 
 def reference(path: Path) -> list[npt.NDArray[np.generic]]:
-    """Every picture's samples: by PyAV's ``to_ndarray`` where it knows the layout, else row by row from its buffers."""
+    """Return each picture's samples from PyAV's ``to_ndarray`` if it knows the layout, else row by row."""
     with av.open(str(path)) as container:
         return [_samples(frame) for frame in container.decode(video=0)]
 
@@ -51,7 +51,7 @@ def _samples(frame: av.VideoFrame) -> npt.NDArray[np.generic]:
 
 @pytest.fixture(scope="module")
 def long_gop_clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """72 frames at 24 fps with keyframes at 0 and 50 only, and B-frames."""
+    """Write 72 frames at 24 fps with keyframes at 0 and 50 only, and B-frames."""
     path = tmp_path_factory.mktemp("clips") / "long_gop.mp4"
     options = {"g": "250", "bf": "3", "x264-params": "keyint=50:min-keyint=50:scenecut=0:b-adapt=0"}
     return write_clip(path, frame_count=72, codec_options=options)
@@ -122,7 +122,7 @@ def test_frames_outlive_reader_and_decoder(tmp_path: Path) -> None:
     path = write_clip(tmp_path / "a.mp4", frame_count=20)
     kept = list(open_video(path))
     gc.collect()
-    for _ in range(3):  # other decoders that would take over freed buffers
+    for _ in range(3):  # other decoders, which would reuse freed buffers
         with open_video(path, start_seconds=0.3) as reader:
             list(reader)
         gc.collect()
@@ -152,7 +152,7 @@ def test_fractional_frame_rate_is_exact(tmp_path: Path) -> None:
 
 
 def test_raw_stream_without_pts_gets_the_frame_rate(tmp_path: Path) -> None:
-    """An elementary stream has no time at all."""
+    """Check an elementary stream, which has no times."""
     path = write_clip(
         tmp_path / "raw.h264", frame_count=10, frame_rate=Fraction(25), codec_options={"bf": "2"}
     )
@@ -164,7 +164,7 @@ def test_raw_stream_without_pts_gets_the_frame_rate(tmp_path: Path) -> None:
 
 
 def test_joined_recordings_go_on_in_time(tmp_path: Path) -> None:
-    """Two transport streams whose clocks both begin at zero, one behind the other."""
+    """Check two joined transport streams whose clocks both begin at zero."""
     part = write_clip(tmp_path / "part.ts", frame_count=60, codec_options={"bf": "0"})
     path = tmp_path / "joined.ts"
     path.write_bytes(part.read_bytes() * 2)
@@ -207,15 +207,15 @@ def test_a_stretch_of_joined_takes_counts_from_the_first(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ([0, 1, 2, 1, 3, 4], [0, 1, 2, 3, 3.5, 4]),  # one is late
-        ([0, 1, 2, 5, 3, 4, 6, 7], [0, 1, 2, 5, 6, 7, 7.5, 8]),  # behind damage, out of order
-        ([0, 1, 2, 0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 5, 6, 7]),  # another take, and longer
+        ([0, 1, 2, 1, 3, 4], [0, 1, 2, 3, 3.5, 4]),  # one late frame
+        ([0, 1, 2, 5, 3, 4, 6, 7], [0, 1, 2, 5, 6, 7, 7.5, 8]),  # out of order after damage
+        ([0, 1, 2, 0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 5, 6, 7]),  # another, longer take
         ([0, 1, 2, 10**9, 3, 4], [0, 1, 2, 3, 3.5, 4]),  # a damaged time
-        ([0, 1, 2, 2, 3], [0, 1, 2, 2.5, 3]),  # twice
+        ([0, 1, 2, 2, 3], [0, 1, 2, 2.5, 3]),  # a repeated time
     ],
 )
 def test_another_take_is_told_from_pictures_out_of_order(given: list[int], expected: list[float]) -> None:
-    clock = PresentationClock(Fraction(1, 20), Fraction(10))  # two ticks for each picture
+    clock = PresentationClock(Fraction(1, 20), Fraction(10))  # two ticks a frame
     stamps = [clock.stamp(2 * pts, 2) / 2 for pts in given]
     assert stamps == expected
     assert clock.jump_count == (1 if given[3:5] == [0, 1] else 0)
@@ -224,7 +224,7 @@ def test_another_take_is_told_from_pictures_out_of_order(given: list[int], expec
 @pytest.mark.parametrize("length", [20, 40, 50])
 @pytest.mark.parametrize("begin", [1020, 1080, 1180, 1190, 1250])
 def test_a_take_off_the_grid_of_the_one_it_overlaps_is_shown_at_full_length(begin: int, length: int) -> None:
-    """Fewer pictures than may be out of order lie before the first take's end, and one lands just behind it."""
+    """Check takes that overlap by fewer frames than may be out of order, with one just after the first's end."""
     clock = PresentationClock(Fraction(1, 1000), Fraction(25))
     stamps = [clock.stamp(pts, 40) for pts in range(1000, 1361, 40)]
     stamps += [clock.stamp(pts, length) for pts in range(begin, begin + 1000, length)]
@@ -235,10 +235,10 @@ def test_a_take_off_the_grid_of_the_one_it_overlaps_is_shown_at_full_length(begi
 @pytest.mark.parametrize(
     "given",
     [
-        [0, 1, 2, 6, 3, 4, 5, 7, 8],  # one early by three
-        [0, 1, 2, 6, 7, 3, 4, 5, 8, 9],  # two
+        [0, 1, 2, 6, 3, 4, 5, 7, 8],  # one is early by three
+        [0, 1, 2, 6, 7, 3, 4, 5, 8, 9],  # two are early
         [0, 1, 2, 7, 8, 3, 4, 5, 6, 9, 10],
-        [0, 1, 2, 3, 1, 2, 4, 5],  # two again
+        [0, 1, 2, 3, 1, 2, 4, 5],  # two are repeated
     ],
 )
 def test_pictures_that_fill_a_hole_are_no_take(given: list[int]) -> None:
@@ -324,7 +324,7 @@ def test_trim_is_exact_to_the_frame(
 
 
 def test_trim_counts_from_the_first_picture_not_from_the_clock(tmp_path: Path) -> None:
-    """Recordings may begin at any time of day."""
+    """Recordings may begin at any time on the clock."""
     pts = [86_400_000 + 40 * n for n in range(50)]
     path = write_clip(tmp_path / "late.mkv", pts=pts, time_base=Fraction(1, 1000), codec_options={"g": "10"})
     with open_video(path, start_seconds=1.0, end_seconds=1.2) as reader:
@@ -444,7 +444,7 @@ print("done")
 @pytest.mark.parametrize("damaged", [False, True])
 def test_leaving_early_neither_hangs_nor_leaks(long_gop_clip: Path, tmp_path: Path, damaged: bool) -> None:
     path = long_gop_clip
-    if damaged:  # damage makes FFmpeg log, and logging is what deadlocked
+    if damaged:  # damage makes FFmpeg log, which caused a deadlock
         data = bytearray(path.read_bytes())
         with av.open(str(path)) as container:
             entry = container.streams.video[0].index_entries[30]

@@ -1,4 +1,4 @@
-"""Several decoder sessions on one film: the frames are those of one session, in order, whatever the film is made of."""
+"""Check that several decoder sessions on a video return the frames of one session, in order."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_fragmented_mp4_gets_one_session(tmp_path: Path) -> None:
 
 
 def damage(path: Path, packets: range) -> None:
-    """Fill packets with zeros behind their first bytes."""
+    """Fill packets with zeros after their first bytes."""
     data = bytearray(path.read_bytes())
     with av.open(str(path)) as container:
         spans = [(entry.pos, entry.size) for entry in container.streams.video[0].index_entries]
@@ -176,7 +176,7 @@ def test_a_truncated_film_is_noticed(tmp_path: Path) -> None:
 
 
 def test_keyframes_that_are_none_are_decoded_from_further_back(tmp_path: Path) -> None:
-    """Packets that call themselves keyframes and refer to what came before: the seam must not show."""
+    """Check false keyframes, which refer to earlier pictures: the seam must not show."""
     source = write_clip(tmp_path / "long.mp4", frame_count=100, codec_options={"g": "250", "bf": "0"})
     path = tmp_path / "lying.mp4"
     with av.open(str(source)) as reading, av.open(str(path), "w") as writing:
@@ -224,7 +224,7 @@ def test_an_error_in_a_session_reaches_the_reader_with_file_and_frame(
 
 @pytest.fixture
 def lanes(monkeypatch: pytest.MonkeyPatch) -> list[BoundedQueue[object]]:
-    """The queues between sessions and reader, as they are made."""
+    """Return the queues between sessions and reader, as they are created."""
     made: list[BoundedQueue[object]] = []
 
     def make(name: str, *, limits: QueueLimits) -> BoundedQueue[object]:
@@ -241,7 +241,7 @@ def test_each_session_keeps_to_its_share_of_the_buffer(
     with open_video(films["h264-open.mp4"], decoder_sessions=2, session_buffer_bytes=300_000) as reader:
         next(reader)
         give_up_at = time.monotonic() + 20
-        while any(lane.report().put_wait_seconds == 0 for lane in lanes):  # a session waits for room
+        while any(lane.report().put_wait_seconds == 0 for lane in lanes):  # both sessions wait for room
             assert time.monotonic() < give_up_at
             time.sleep(0.001)
         count = 1 + sum(1 for _ in reader)

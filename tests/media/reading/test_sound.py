@@ -1,4 +1,4 @@
-"""Sound of any file as one channel at one rate."""
+"""Tests of reading any file's sound as one channel at one rate."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_sound_that_was_cut_off_is_noticed(tmp_path, suffix, codec):
         (cut, None, 3.0, 1.0),
         (cut, None, 1.0, 0.0),
     ):
-        if suffix == "m4a" and path == cut:  # its table is at its end: nothing can be read
+        if suffix == "m4a" and path == cut:  # its table is at the end, so nothing is readable
             continue
         with SoundReader(path, sample_rate=RATE, start_seconds=start, end_seconds=end) as reader:
             assert reader.missing_seconds == 0.0
@@ -125,7 +125,7 @@ def test_sound_that_was_cut_off_is_noticed(tmp_path, suffix, codec):
 
 
 def write_paused_sound(path):
-    """Two seconds, a pause of a minute and a half, two seconds; what lies where stands at the file's beginning."""
+    """Write two seconds of sound, a pause of 88 seconds, and two seconds; the index is at the beginning."""
     with av.open(str(path), "w", options={"movflags": "faststart"}) as container:
         stream = container.add_stream("aac", rate=RATE, layout="mono")
         for begin in (0, 90 * RATE):
@@ -140,7 +140,7 @@ def write_paused_sound(path):
 
 
 def test_a_jump_in_time_is_no_missing_sound(tmp_path):
-    """A damaged time stamp, or a recording that was paused, makes a file longer than its sound."""
+    """Check that a damaged time or a paused recording, which lengthens a file, does not count as missing sound."""
     path = write_paused_sound(tmp_path / "a.m4a")
     with SoundReader(path, sample_rate=RATE) as reader:
         assert reader.duration_seconds == pytest.approx(92, abs=1)

@@ -1,4 +1,4 @@
-"""Breaks in a file's structure: whole files of many writers have none, and a hole has one where it is."""
+"""Check that whole files of many writers have no breaks in their structure, and that holes have one in place."""
 
 from __future__ import annotations
 
@@ -68,21 +68,21 @@ def test_a_hole_is_found_where_it_is_and_said(whole, share):
     content[begin : begin + len(content) // 5] = bytes(len(content) // 5)
     hurt = whole.with_stem("hurt")
     hurt.write_bytes(content)
-    if whole.suffix != ".mp4":  # whose boxes are large: what is in them the decoder sees
+    if whole.suffix != ".mp4":  # its boxes are large, and the decoder finds damage in them
         place = broken(hurt)
         assert place is not None
         assert abs(place - begin) < len(content) // 3
     with open_video(hurt) as reader:
         try:
             shown = len(list(reader))
-        except CorruptInputError:  # said more clearly still
+        except CorruptInputError:  # even clearer
             return
     assert shown == 48 or reader.corrupt_count > 0
 
 
 @pytest.mark.parametrize(("begin", "end"), [(300, 900), (200, 6000)])
 def test_a_part_cut_out_of_a_transport_stream_early_is_said(tmp_path, begin, end):
-    """Most packets then lie in step with one another, and not with the first."""
+    """Check a cut after which most packets are in step with one another, but not with the first."""
     content = make(tmp_path / "in.ts", codec_options={"g": "6"}).read_bytes()
     hurt = tmp_path / "hurt.ts"
     hurt.write_bytes(content[:begin] + content[end:])
@@ -122,7 +122,7 @@ def test_a_comment_of_a_gif_that_swallows_images_is_a_break(tmp_path):
 
 @pytest.mark.parametrize(("offset", "value"), [(1, 0x7F), (12, 0)])
 def test_a_tag_of_flash_video_that_takes_pictures_away_is_a_break(tmp_path, offset, value):
-    """One whose length reaches beyond all others, and a picture that is called the decoder's configuration."""
+    """Check a tag longer than all others, and a picture marked as the decoder's configuration."""
     whole = make(tmp_path / "in.flv")
     content = bytearray(whole.read_bytes())
     with av.open(str(whole)) as container:
@@ -148,7 +148,7 @@ def test_a_block_of_matroska_whose_head_is_another_is_a_break(tmp_path):
     with av.open(str(whole)) as container:
         number = [packet.pos for packet in container.demux(video=0) if packet.size][
             20
-        ]  # behind it: time, flags
+        ]  # followed by time and flags
     block = content.rindex(b"\xa3", 0, number)
     for place, value in ((block, 0xA7), (number + 3, 0xFF)):
         hurt = tmp_path / "hurt.mkv"
@@ -159,7 +159,7 @@ def test_a_block_of_matroska_whose_head_is_another_is_a_break(tmp_path):
 def test_a_block_of_a_track_that_nobody_declared_is_a_break(tmp_path):
     path = write_clip(tmp_path / "in.mkv", frame_count=12)
     content = bytearray(path.read_bytes())
-    # A simple block's head: its length, the track (0x81 is 1), two bytes of time, flags.
+    # A simple block begins with its length, the track (0x81 is 1), two bytes of time, and flags.
     blocks = [
         match.start(1)
         for match in re.finditer(rb"\xa3(?:[\x81-\xff]|[\x40-\x7f].)(\x81)\0.[\x00\x80]", content, re.DOTALL)
@@ -175,18 +175,18 @@ def test_flash_video_that_is_shorter_than_it_says_is_a_break(tmp_path):
     path = write_clip(tmp_path / "in.flv", frame_count=12)
     assert broken_at(path, "flv") is None
     content = path.read_bytes()
-    last_bytes = int.from_bytes(content[-4:], "big") + 4  # exactly the last tag: nothing is cut in two
+    last_bytes = int.from_bytes(content[-4:], "big") + 4  # remove exactly the last tag
     path.write_bytes(content[:-last_bytes])
     assert broken_at(path, "flv") is not None
 
 
 def test_a_transport_stream_whose_first_keyframe_is_damaged_lacks_it(tmp_path):
-    """A recording may begin anywhere; one that begins with a keyframe lacks what does not come of it."""
+    """Check that lost frames count: a recording may begin anywhere, but this one began with a keyframe."""
     whole = make(tmp_path / "in.ts", codec_options={"g": "12"})
     content = bytearray(whole.read_bytes())
     with av.open(str(whole)) as container:
         begin = next(packet.pos for packet in container.demux(video=0))
-    for packet in range(begin, begin + 188 * 10, 188):  # headers and times stay
+    for packet in range(begin, begin + 188 * 10, 188):  # keep headers and times
         content[packet + 60 : packet + 180] = bytes(120)
     hurt = tmp_path / "hurt.ts"
     hurt.write_bytes(content)
@@ -198,7 +198,7 @@ def test_a_transport_stream_whose_first_keyframe_is_damaged_lacks_it(tmp_path):
 
 @pytest.mark.parametrize("sessions", [1, 3])
 def test_several_sessions_say_of_a_break_what_one_says(tmp_path, sessions):
-    """A picture that no other refers to is unreadable, with all that names it: each other one decodes."""
+    """Check a non-reference picture that cannot be read, nor anything that lists it; all others decode."""
     whole = make(tmp_path / "in.mkv", codec_options={"g": "6", "bf": "0"})
     whole = copied(whole, tmp_path / "small.mkv", cluster_time_limit="20")
     content = bytearray(whole.read_bytes())
@@ -234,7 +234,7 @@ def test_other_writers_files_are_whole(tmp_path, suffix, options):
 
 @pytest.mark.parametrize("frame_count", [20, 31, 48])
 def test_a_recording_behind_another_is_no_break(tmp_path, frame_count):
-    """Counters begin anew, and so do times, which go on where a part is missing."""
+    """Check that counters and times that start again are no break, while a missing part is one."""
     first = write_clip(tmp_path / "a.ts", frame_count=frame_count, frame_rate=Fraction(12)).read_bytes()
     joined = tmp_path / "joined.ts"
     joined.write_bytes(first * 2)
@@ -245,7 +245,7 @@ def test_a_recording_behind_another_is_no_break(tmp_path, frame_count):
 
 
 class CountingPath(type(Path())):
-    """Counts what is read through it."""
+    """Counts the bytes read through it."""
 
     read_bytes_count = 0
 
@@ -272,7 +272,7 @@ class CountingPath(type(Path())):
 
 
 def transport_packets(times, pid=256):
-    """A packet for each picture, with nothing but its time. uint8 [n, 188]."""
+    """Build a packet for each picture that only has its time: uint8 [n, 188]."""
     packets = np.full((len(times), 188), 0xFF, np.uint8)
     counters = np.arange(len(times)) & 0xF
     packets[:, :3] = 0x47, 0x40 | pid >> 8, pid & 0xFF
@@ -295,7 +295,7 @@ def test_joined_takes_are_found_in_a_long_file(tmp_path, lead_bytes, first_share
     first = round(count * first_share)
     packets = transport_packets(90_000 + 1_800 * np.where(number < first, number, number - first))
     path = tmp_path / "long.ts"
-    np.pad(packets, ((0, 0), (lead_bytes, 0))).tofile(path)  # four bytes of time stand before, in M2TS
+    np.pad(packets, ((0, 0), (lead_bytes, 0))).tofile(path)  # M2TS has four bytes of time in front
     assert is_joined(path, "mpegts", stream_id=256) is expected
     path.unlink()
 
@@ -346,7 +346,10 @@ def positions(path):
 
 @pytest.mark.parametrize("codec", [0xFF, 0xA1, 0xA6, 0xA7, 0x22])
 def test_a_tag_of_flash_video_of_another_codec_is_a_break(tmp_path, codec):
-    """0xA1 begins an enhanced head, whose four characters then are a piece of H.264; 0x22 is Sorenson's H.263."""
+    """Check other codecs.
+
+    0xA1 begins an enhanced header, whose four characters are then H.264 data; 0x22 is Sorenson's H.263.
+    """
     path = make(tmp_path / "in.flv")
     tag = positions(path)[20]
     assert broken(hurt_at(path, tag + 11, codec)) == tag
@@ -363,12 +366,12 @@ def test_flash_video_with_enhanced_heads_is_whole(tmp_path):
     assert content[tag + 12 : tag + 16] == b"hvc1"
     assert (
         broken(hurt_at(path, tag + 11, content[tag + 11] & 0xF0 | 7)) is None
-    )  # more of a head is told first
+    )  # a header with more fields in front
     assert broken(hurt_at(path, tag + 15, ord("2"))) == tag
 
 
 def test_flash_video_with_two_pictures_at_a_time_is_whole(tmp_path):
-    """FFmpeg gives the second track heads of another kind."""
+    """Check a second track, to which FFmpeg gives another kind of header."""
     source, path = make(tmp_path / "in.flv"), tmp_path / "two.flv"
     with av.open(str(source)) as reading, av.open(str(path), "w") as writing:
         streams = [writing.add_stream_from_template(reading.streams.video[0]) for _ in range(2)]
@@ -395,7 +398,7 @@ def test_a_head_of_matroska_that_swallows_all_else_is_a_break(tmp_path, length):
 
 
 def test_a_block_group_of_matroska_that_holds_something_else_is_a_break(tmp_path):
-    """Muxers put a picture into a group where it has a length of its own: FFmpeg's do so for subtitles and Opus."""
+    """Check a group; FFmpeg makes these for blocks with a duration, such as subtitles and Opus."""
     path = tmp_path / "in.mkv"
     with av.open(str(path), "w") as container:
         video = container.add_stream("libx264", rate=25)
@@ -417,7 +420,7 @@ def test_a_block_group_of_matroska_that_holds_something_else_is_a_break(tmp_path
 
 @pytest.mark.parametrize("at_time", [7, 12, 25])
 def test_two_pictures_of_a_transport_stream_in_one_are_a_break(tmp_path, at_time):
-    """A bit of the code that a picture begins with: FFmpeg takes it for more of the one before."""
+    """Check a changed bit in a picture's start code: FFmpeg takes it for more of the previous picture."""
     path = make(tmp_path / "in.ts", codec_options={"g": "12"})
     place = path.read_bytes().index(b"\0\0\1\x09", positions(path)[at_time])  # the delimiter before a picture
     picture = path.read_bytes().index(b"\0\0\1", place + 4)
@@ -452,7 +455,7 @@ def test_the_times_of_whole_transport_streams_all_come(tmp_path, codec, options,
 
 
 def test_an_avi_without_its_list_of_pictures_is_cut(tmp_path):
-    """FFmpeg then looks for chunks that its index names, and finds most."""
+    """Check that it is refused; FFmpeg finds most chunks by its index."""
     path = make(tmp_path / "in.avi")
     content = bytearray(path.read_bytes())
     begin = content.index(b"movi")
@@ -482,7 +485,7 @@ def test_a_chunk_of_an_avi_that_belongs_to_no_stream_is_a_break(tmp_path, which)
 
 
 def test_chunks_of_an_avi_that_ffmpeg_passes_over_are_missing(tmp_path):
-    """Without its stuffing the list of headers no longer ends where it says, and FFmpeg skips the first picture."""
+    """Check the first picture, which FFmpeg skips if the list of headers does not end where it says."""
     path = make(tmp_path / "in.avi")
     content = bytearray(path.read_bytes())
     begin = content.index(b"JUNK")
@@ -498,7 +501,7 @@ def test_chunks_of_an_avi_that_ffmpeg_passes_over_are_missing(tmp_path):
 
 
 def test_an_avi_may_have_chunks_without_content(tmp_path):
-    """Captures drop frames so; the header counts them, the index doesn't."""
+    """Check dropped frames of captures: the header counts them, the index does not."""
     path = write_clip(tmp_path / "in.avi", codec="mpeg4", frame_count=30, pts=[*range(15), *range(60, 75)])
     with open_video(path) as reader:
         assert len(list(reader)) == 30
@@ -522,7 +525,7 @@ class Pipe(io.RawIOBase):
 
 
 def test_an_avi_from_a_pipe_is_whole(tmp_path):
-    """Whose writer could not go back to say how long it became."""
+    """Check an AVI whose writer could not go back to write its length."""
     source, path = make(tmp_path / "in.avi"), tmp_path / "pipe.avi"
     with av.open(str(source)) as reading, Pipe(path) as pipe, av.open(pipe, "w", format="avi") as writing:
         stream = writing.add_stream_from_template(reading.streams.video[0])

@@ -1,4 +1,4 @@
-"""Pictures for sinks."""
+"""Pictures to send to sinks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sink that waits and fails where it is told to."""
+"""A sink that waits and fails on demand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["ScriptedSink"]
 
 
 class ScriptedSink:
-    """Counts what happens to it."""
+    """Counts its calls."""
 
     name = "scripted"
     pixel_format: PixelFormat = "rgb24"

@@ -1,4 +1,4 @@
-"""Windows, virtual cameras, NDI and Spout: for real where the package is installed, else against stand-ins."""
+"""Tests of windows, virtual cameras, NDI and Spout: real if the package is installed, else simulated."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_without_a_screen_a_window_says_what_works_instead(monkeypatch: pytest.M
 
 
 class StandInCamera:
-    """What ``pyvirtualcam.Camera`` is used for."""
+    """Simulates the used part of ``pyvirtualcam.Camera``."""
 
     refuses: str | None = None
 
@@ -189,7 +189,7 @@ def test_pyvirtualcam_itself_takes_what_the_sink_gives() -> None:
 
 def test_an_ndi_receiver_gets_the_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("cyndilib")
-    # Without avahi nothing is found by itself: look on this machine.
+    # Without avahi nothing is discovered, so look on this machine.
     settings = {"ndi": {"networks": {"ips": "127.0.0.1"}}}
     (tmp_path / "ndi-config.v1.json").write_text(json.dumps(settings))
     monkeypatch.setenv("NDI_CONFIG_DIR", str(tmp_path))

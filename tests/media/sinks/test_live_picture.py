@@ -1,4 +1,4 @@
-"""One picture in every format, converted once."""
+"""Check that a picture is converted once to each format."""
 
 from __future__ import annotations
 

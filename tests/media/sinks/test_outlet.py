@@ -1,4 +1,4 @@
-"""Sinks on their threads: the newest picture wins, one failure is nobody else's, and restarting works."""
+"""Tests of sinks on their threads: the newest picture wins, failures stay separate, and restarting works."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_failure_is_told_and_kept(where: str) -> None:
     assert outlet.report().state == "failed"
     assert outlet.report().error == "the cable was pulled"
     assert sink.closed == 1
-    outlet.offer(make_picture())  # nobody takes it, and nobody minds
+    outlet.offer(make_picture())  # ignored without an error
 
 
 def test_what_a_library_raises_becomes_one_line_of_ours() -> None:

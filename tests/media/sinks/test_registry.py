@@ -1,4 +1,4 @@
-"""Sinks by the words that users type."""
+"""Tests of naming sinks by the words that users type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sinks that failed are tried again while the others go on; sinks that hang hold up nobody."""
+"""Check that failed sinks are retried while others continue, and that sinks that hang delay nothing."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_several_that_hang_are_left_behind_in_the_time_of_one(
             outlet.offer(make_picture(3))
         if where != "close":
             assert all(sink.is_hanging.wait(15) for sink in hanging)
-        moments.clear()  # those of the opening
+        moments.clear()  # of the opening
     assert len(moments) == 4 and len(set(moments)) == 1, "one moment for all, and no more after it"
     assert steady.taken == [3]
     assert [outlet.report().state for outlet in outlets] == ["failed"] * 3 + ["closed"]

@@ -1,4 +1,4 @@
-"""Outputs of the file, the page and the UDP stream, read by other programs."""
+"""Tests of the file, the page and the UDP stream, read by other programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which encoder a path and a few wishes lead to, and what is refused."""
+"""Tests of the encoder that a path and some options lead to, and of what is refused."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_odd_sizes_need_full_chroma_in_h264(size: tuple[int, int], pixel_format:
         ("h264", (97, 64), (98, 64)),
         ("h265", (96, 65), (96, 66)),
         ("h265", (97, 65), (98, 66)),
-        ("vp9", (97, 65), (97, 65)),  # has odd sizes in 4:2:0
+        ("vp9", (97, 65), (97, 65)),  # supports odd sizes in 4:2:0
         ("h264", (96, 64), (96, 64)),
     ],
 )
@@ -279,7 +279,7 @@ encode(path, info, pts=range(24), encoding=choose_encoding(path, codec="h265", s
 
 @pytest.mark.parametrize("size", [(36, 64), (48, 64), (46, 96)])
 def test_a_narrow_video_of_ten_bits_does_not_end_the_process(tmp_path: Path, size: tuple[int, int]) -> None:
-    """x265 wrote behind an array of its own, and so ended the process that it ran in."""
+    """Check that x265, which wrote outside an array of its own, does not crash the process."""
     path = tmp_path / "a.mkv"
     run = subprocess.run(
         [sys.executable, "-c", _NARROW, str(path), *map(str, size)],
@@ -297,7 +297,7 @@ def test_a_narrow_video_of_ten_bits_does_not_end_the_process(tmp_path: Path, siz
 
 @pytest.mark.skipif(not hasattr(os, "sched_getscheduler"), reason="no scheduling policies here")
 def test_av1_takes_no_real_time_priority(tmp_path: Path) -> None:
-    """For root, SVT-AV1 takes it, and hands it on to whatever is started later."""
+    """As root, SVT-AV1 takes real-time priority, which everything started later would inherit."""
     path, info = tmp_path / "a.mkv", make_info(64, 64)
     encoding = choose_encoding(path, codec="av1", source_format=EIGHT, speed="fast")
     tasks = Path("/proc/self/task")

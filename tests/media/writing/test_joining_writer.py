@@ -1,4 +1,4 @@
-"""Segments that were encoded apart play as one video, in every codec and container that the writer offers."""
+"""Check that segments encoded apart play as one video, in every codec and container of the writer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VARIABLE = list(accumulate([1, 1, 1, 3, 1, 7, 2, 1, 1, 1, 20, 1, 1, 1, 9, 1, 1, 
 
 @pytest.fixture(scope="module", params=["constant", "variable"])
 def film(request, tmp_path_factory):
-    """Frames, their description, and the file they are from."""
+    """Return frames, their description, and their file."""
     path = write_clip(
         tmp_path_factory.mktemp("film") / "in.mp4",
         frame_count=30,
@@ -42,7 +42,7 @@ def alpha_of(frame, wanted):
 
 
 def encode(out, film, encoding, alpha, hdr=None):
-    """Each segment's packets, as they would come from other processes."""
+    """Encode segments as separate processes would, and return their packets."""
     frames, info, _ = film
     for first, last in pairwise(CUTS):
         sent = pickle.loads(pickle.dumps((info, plain(encoding), hdr)))

@@ -1,4 +1,4 @@
-"""NVENC, on machines that have none: what it is told is held against FFmpeg itself, the rest against stand-ins."""
+"""Tests of NVENC without the hardware: its options against FFmpeg itself, the rest with other encoders."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_wishes_become_nvencs(
 @pytest.mark.parametrize("crf", [None, 1, 51])
 @pytest.mark.parametrize("speed", ["fast", "balanced", "quality"])
 def test_ffmpegs_encoder_knows_the_options(codec: Any, crf: int | None, speed: Any) -> None:
-    """FFmpeg reads the options before it looks for a GPU: what it does not know is an invalid argument."""
+    """Check for invalid arguments: FFmpeg reads the options before it looks for a GPU."""
     chosen = choose_encoding(
         Path("a.mp4"), codec=codec, source_format=NV12, crf=crf, speed=speed, hardware="nvenc"
     )
@@ -162,8 +162,8 @@ def test_what_nvenc_does_not_write(path: str, options: dict[str, Any], why: str)
     [
         {"size": (97, 650)},
         {"size": (650, 97)},
-        {"size": (1920, 200)},  # smaller than every generation takes
-        {"source_format": P010, "bit_depth": 8},  # on a GPU nothing converts them
+        {"size": (1920, 200)},  # below the minimum of every generation
+        {"source_format": P010, "bit_depth": 8},  # a GPU does not convert these
         {"bit_depth": 10},
     ],
 )
@@ -225,11 +225,11 @@ NvencStreamEncoder.encode = encode
 sys.argv[1] = json.dumps(request)
 nvenc_trial.main()
 """
-"""The trial with x264 or x265 in NVENC's place; ``...`` happens to the fifth picture."""
+"""The trial with x264 or x265 instead of NVENC; ``...`` happens to the fifth picture."""
 
 
 class Trials:
-    """A machine with a GPU and an encoder for it, whose trials are counted."""
+    """Simulates a machine with a GPU and an encoder, and counts its trials."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.script, self.cache = folder / "stand_in.py", folder / "engines"
@@ -240,7 +240,7 @@ class Trials:
         self.script.write_text(STAND_IN.replace("...", fault))
 
     def ask(self, encoder: str = "h264_nvenc", pixel_format: str = "nv12") -> str | None:
-        """As a new process asks."""
+        """Ask as a new process would."""
         nvenc.why_nvenc_fails.cache_clear()
         return nvenc.why_nvenc_fails(encoder, pixel_format, cache_dir=self.cache)
 
@@ -310,7 +310,7 @@ def test_an_encoder_that_is_wrong_is_not_used_and_tried_once(trials: Trials, fau
     ],
 )
 def test_what_may_pass_is_tried_again(trials: Trials, fault: str, why: str) -> None:
-    """All sessions of the GPU are taken, or somebody killed the trial."""
+    """Check that a trial is repeated if all sessions of the GPU were busy, or if it was killed."""
     trials.becomes(fault)
     assert re.match(f"h264_nvenc {why}", trials.ask() or "")
     trials.becomes("pass")
@@ -328,7 +328,7 @@ def test_an_encoder_that_hangs_is_not_waited_for(trials: Trials, monkeypatch: py
 def test_the_trial_itself_runs_and_nothing_of_the_current_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a_gpu: None
 ) -> None:
-    """An encoder with another's options, so that it fails wherever this runs."""
+    """Check with another encoder's options, so that the trial fails on every machine."""
     monkeypatch.setattr(nvenc, "NVENC_ENCODERS", {"h264": "libx264"})
     (tmp_path / "av.py").write_text("raise SystemExit('imported from the current folder')")
     monkeypatch.chdir(tmp_path)
@@ -337,7 +337,7 @@ def test_the_trial_itself_runs_and_nothing_of_the_current_folder(
 
 
 def test_without_python_there_is_no_trial(monkeypatch: pytest.MonkeyPatch, a_gpu: None) -> None:
-    """Where another program has Python inside, it may not know its own interpreter."""
+    """Check programs that embed Python, which may not know their interpreter."""
     monkeypatch.setattr(nvenc, "_TRIAL", ("", "-m", "vitascope"))
     nvenc.why_nvenc_fails.cache_clear()
     assert (nvenc.why_nvenc_fails("h264_nvenc") or "").startswith("h264_nvenc could not be tried: ")
@@ -347,7 +347,7 @@ def test_without_python_there_is_no_trial(monkeypatch: pytest.MonkeyPatch, a_gpu
 def test_an_output_goes_to_the_encoder_that_passed(
     trials: Trials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the wish to the file, with x264 as NVENC."""
+    """Check the way from the setting to the file, with x264 as NVENC."""
     info = make_info(320, 256, format_name="nv12")
     monkeypatch.setattr(nvenc, "_options", lambda **_: {"preset": "veryfast", "crf": "20"})
     for module in (nvenc, encoding):
@@ -372,7 +372,7 @@ def test_an_output_goes_to_the_encoder_that_passed(
 def test_an_encoder_that_does_not_start_any_more_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its trial was yesterday."""
+    """Check the message, if a trial passed earlier."""
     info = make_info(320, 256, format_name="nv12")
     chosen = replace(choose_encoding(tmp_path / "a.mp4", source_format=info.format), options={"preset": "p4"})
     monkeypatch.setattr(encoding, "NVENC_ENCODERS", {"h264": "libx264"})
@@ -385,7 +385,7 @@ def test_an_encoder_that_does_not_start_any_more_says_what_to_do(
 
 @pytest.mark.cuda
 def test_the_trial_gives_pictures_from_the_gpu_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """x264 stands in: its pictures are brought down first."""
+    """Check with x264, for which pictures are downloaded first."""
     monkeypatch.setattr(encoding, "NVENC_ENCODERS", {"h264": "libx264"})
     plain, formats = NvencStreamEncoder.encode, []
 
@@ -407,7 +407,7 @@ def test_the_trial_gives_pictures_from_the_gpu_too(monkeypatch: pytest.MonkeyPat
 def test_frames_in_host_memory_go_the_same_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format_name: str
 ) -> None:
-    """x264 stands in: it takes NV12 too."""
+    """Check with x264, which accepts NV12 too."""
     info = make_info(format_name=format_name)
     chosen = choose_encoding(tmp_path / "a.mp4", source_format=info.format, hardware="nvenc")
     with_options = {"encoder": "libx264", "options": {"crf": "8"}}

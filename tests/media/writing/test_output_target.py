@@ -1,4 +1,4 @@
-"""An output is whole, or it is not there."""
+"""Check that an output is complete or absent."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def test_the_temporary_name_lies_beside_and_keeps_the_suffix(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("length", [216, 241, 255])
 def test_names_as_long_as_a_file_system_takes(tmp_path: Path, length: int) -> None:
-    """Some file systems take no names that are no UTF-8; two bytes a letter, cut in the middle of one."""
+    """Check names of two bytes a letter, which must not be cut within one: some file systems require UTF-8."""
     stem = "ü" * ((length - 5) // 2) + "a" * ((length - 5) % 2)
     one, other = tmp_path / f"{stem}b.mp4", tmp_path / f"{stem}c.mp4"
     assert len(os.fsencode(one.name)) == length
     files = [PartialFile(one), PartialFile(other)]
     for file in files:
         file.path.name.encode("utf-8", errors="strict")
-        assert len(os.fsencode(file.path.name)) <= 245  # names beside it are a little longer
+        assert len(os.fsencode(file.path.name)) <= 245  # names derived from it are a little longer
         file.path.write_text("new")
     with pytest.raises(OutputError, match="being written already"):
         PartialFile(one)
@@ -48,7 +48,7 @@ def test_names_as_long_as_a_file_system_takes(tmp_path: Path, length: int) -> No
     kept = files[1].keep()
     assert names(tmp_path) == sorted([one.name, kept.name])
     assert kept.name.endswith(".part")
-    for _ in range(2):  # the second takes the place of the first
+    for _ in range(2):  # the second replaces the first
         folder = PartialFolder(tmp_path / ("d" * length), file_pattern=NUMBERED)
         (folder.path / "000000.png").touch()
         folder.commit()
@@ -138,7 +138,7 @@ def test_what_a_killed_run_left_is_removed_by_the_next(
     died = subprocess.run([sys.executable, "-c", KILLED, "die"], check=False, capture_output=True)
     assert died.returncode == -signal.SIGKILL, died.stderr
     assert len(names(tmp_path)) == 4  # two temporary names and their locks
-    # Whoever comes next may well have the same process id: containers count from 1.
+    # The next process may have the same id, as containers count from 1.
     file, folder = PartialFile(Path("a.mp4")), PartialFolder(Path("cut"), file_pattern=NUMBERED)
     (folder.path / "000000.png").touch()
     file.commit()
@@ -241,7 +241,7 @@ def test_a_write_protected_target_is_refused(tmp_path: Path, monkeypatch: pytest
     target = tmp_path / "a.mp4"
     target.write_text("precious")
     target.chmod(0o444)
-    if os.access(target, os.W_OK):  # the superuser may write anything
+    if os.access(target, os.W_OK):  # root may write anywhere
         monkeypatch.setattr(output_target.os, "access", lambda path, mode: False)
     with pytest.raises(OutputError, match="write-protected"):
         PartialFile(target)

@@ -1,4 +1,4 @@
-"""Several encoders on one video: what comes out plays as what one encoder writes."""
+"""Check that the output of several encoders on one video plays like that of one."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_the_film_is_whole_and_in_order(tmp_path: Path, suffix: str, encoders: i
 
 @pytest.mark.usefixtures("small_chunks")
 def test_each_chunk_decodes_alone(tmp_path: Path) -> None:
-    """Several decoder sessions find chunks that stand alone, and the same pictures as one."""
+    """Check that several decoder sessions find independent chunks, and return the same pictures as one session."""
     info = make_info()
     path = tmp_path / "a.mp4"
     encoding = choose_encoding(path, source_format=info.format, preset="medium", parallel_encoders=3)
@@ -89,10 +89,10 @@ def test_each_chunk_decodes_alone(tmp_path: Path) -> None:
 
 
 def pictures_in(path: Path) -> tuple[list[int], bool]:
-    """Times of the pictures that a file holds, from the first; and whether FFmpeg shows them all.
+    """Return the times of a file's pictures, from the first, and whether FFmpeg shows all of them.
 
-    Its reader of MP4 takes the edit list to be over at the second keyframe after one whose sample lasts until the end.
-    Where frames are reordered, that length is one of some frames before: after a pause it may be too long.
+    FFmpeg's MP4 reader ends the edit list at the second keyframe after one whose sample lasts until the end.
+    With reordered frames, that length belongs to an earlier frame: after a pause it may be too long.
     """
     with av.open(str(path), options={"ignore_editlist": "1"}) as container:
         packets = [packet for packet in container.demux(video=0) if packet.size]
@@ -137,7 +137,7 @@ def test_variable_frame_rate_keeps_every_time(
     if is_shown:
         assert [round(p.pts * p.time_base / tick) for p in decode(path)] == pts
     if chunk < min(3, len(pts)):
-        return  # pictures of so short a chunk are not reordered, and need no decoding ahead
+        return  # so short chunks have no reordering, and need no decoding ahead
     alone = path.with_name("alone.mp4")
     encode(alone, info, encoding=replace(encoding, parallel_encoders=1), pts=pts)
     assert [dts for _, dts, _ in packets_of(path)] == [dts for _, dts, _ in packets_of(alone)]
@@ -148,7 +148,7 @@ def test_variable_frame_rate_keeps_every_time(
 def test_an_encoder_is_opened_once_and_looks_as_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preset: str
 ) -> None:
-    """Also where it goes from one chunk to another that lies five chunks later."""
+    """Check that this also holds for an encoder that moves on by several chunks."""
     info = make_info()
     made = []
     create = av.CodecContext.create
@@ -165,7 +165,7 @@ def test_an_encoder_is_opened_once_and_looks_as_good(
         encoding = choose_encoding(
             path, source_format=info.format, preset=preset, crf=18, parallel_encoders=encoders
         )
-        if encoders == 1:  # keyframes as near together as chunks have them
+        if encoders == 1:  # keyframes as frequent as with chunks
             encoding = replace(encoding, parameters=dict(encoding.parameters) | {"keyint": "7"})
         encode(path, info, encoding=encoding, pts=range(FRAMES))
         sizes.append(path.stat().st_size)
@@ -180,7 +180,7 @@ def test_an_encoder_is_opened_once_and_looks_as_good(
 def test_chunks_go_round_so_that_a_film_is_encoded_the_same_every_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rate control is carried on inside an encoder."""
+    """Check the order, as an encoder's rate control continues from chunk to chunk."""
     hand_out = parallel_encoder.ParallelEncoder._hand_out
     seen: dict[int, str] = {}
 
@@ -207,7 +207,7 @@ def test_no_encoder_looks_further_than_a_chunk(tmp_path: Path) -> None:
 
 
 def mean_luma_errors(path: Path) -> npt.NDArray[np.float64]:
-    """Mean luma error of each frame of a video made by ``make_frame``."""
+    """Return the mean luma error of each frame of a video made by ``make_frame``."""
     errors = []
     for index, picture in enumerate(decode(path)):
         luma = picture.to_ndarray()[: picture.height]
@@ -274,7 +274,7 @@ def test_an_encoder_that_cannot_be_opened_ends_the_writing(
 def test_an_encoder_that_fails_ends_the_writing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preset: str, calls: int
 ) -> None:
-    """Also while the last pictures are fetched."""
+    """Also check a failure while the last pictures are fetched."""
     hand_out = parallel_encoder.ParallelEncoder._hand_out
     counted = iter(range(1, 1000))
 
@@ -347,7 +347,7 @@ GIB = 1 << 30
         (1920 * 1080 * 3 // 2, 2, 0, 8, 1),
         (1920 * 1080 * 3 // 2, 7, 0, 8, 1),
         (UHD, 16, 0, 128, 8),
-        (UHD, 16, 40, 32, 4),  # each looks at 40 pictures
+        (UHD, 16, 40, 32, 4),  # each looks ahead by 40 frames
         (UHD, 16, 0, None, 4),
         (UHD, 2, 0, 128, 1),
         (UHD, 4, 0, 16, 2),
@@ -372,10 +372,10 @@ def test_encoders_follow_from_cores_size_and_memory(
     [
         (1920 * 1080 * 3 // 2, 16, 4, 4),
         (UHD, 16, 8, 4),
-        (UHD, 16, 4, 8),  # memory allows no more
+        (UHD, 16, 4, 8),  # as memory allows
         (UHD2, 64, 6, 21),
         (UHD, 4, 2, 4),
-        (1920 * 1080 * 3 // 2, 2, 8, 1),  # asked for by name
+        (1920 * 1080 * 3 // 2, 2, 8, 1),  # requested explicitly
     ],
 )
 def test_threads_of_large_pictures_are_twice_the_cores(
@@ -398,9 +398,7 @@ def test_chunks_leave_work_for_every_encoder(
     )
     assert 15 <= length <= 60
     assert length == 15 or length * encoders * picture_bytes / 2 <= pending_bytes
-    if (
-        frame_count and length > 15
-    ):  # the last round lacks less than one picture for each of its chunks and encoders
+    if frame_count and length > 15:  # the last round lacks less than one frame for each chunk and encoder
         chunks = -(-frame_count // length)
         rounds = -(-chunks // encoders)
         assert rounds * encoders * length - frame_count < rounds * encoders

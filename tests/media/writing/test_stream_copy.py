@@ -1,4 +1,4 @@
-"""Sound beside the picture, from real files into real files."""
+"""Tests of copying sound beside the picture, from real files into real files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_sound_packets_are_identical(tmp_path: Path, source: str, audio: str, ta
     clip = write_clip(tmp_path / source, audio=audio, frame_count=48)
     writer = rewrite(clip, tmp_path / target)
     before, after = packets(clip), packets(tmp_path / target)
-    if source.endswith(".ts"):  # ADTS headers go, the payload stays
+    if source.endswith(".ts"):  # ADTS headers are removed, the payload stays
         assert len(before) == len(after)
         assert all(a[1].endswith(b[1]) for a, b in zip(before, after, strict=True))
     else:
@@ -93,7 +93,7 @@ def test_a_broadcast_clock_starts_at_zero(tmp_path: Path) -> None:
 
 
 def moved(source: Path, target: Path, *, hours: int | Fraction, picture_seconds: Fraction) -> Path:
-    """The packets of a clip on a clock that began hours ago, with its picture later than its sound."""
+    """Copy a clip to a clock that began hours ago, with its picture later than its sound."""
     with av.open(str(source)) as container, av.open(str(target), "w") as out:
         streams = {s.index: out.add_stream_from_template(s) for s in container.streams}
         for packet in [p for p in container.demux() if p.size]:
@@ -107,26 +107,26 @@ def moved(source: Path, target: Path, *, hours: int | Fraction, picture_seconds:
 
 @pytest.mark.parametrize("target", ["out.mp4", "out.mov", "out.mkv", "out.webm"])
 def test_sound_that_an_edit_list_cuts_off_is_not_played(tmp_path: Path, target: str) -> None:
-    """As phones trim: all packets are still there, those of the first quarter of a second before time zero."""
+    """Check a clip trimmed by a phone: it still has all packets, the first quarter of a second before time zero."""
     whole = write_clip(tmp_path / "whole.mp4", audio="aac", codec_options={"g": "6"})
     clip = moved(whole, tmp_path / "in.mp4", hours=Fraction(-1, 4 * 3600), picture_seconds=Fraction(0))
     assert packets(clip)[0][0] < Fraction(-1, 5)
     rewrite(clip, tmp_path / target)
     with av.open(str(tmp_path / target)) as container:
         first = next(frame for frame in container.decode(audio=0))
-        # At most what primes a decoder; MP4 and MOV hide that by an edit list of their own.
+        # At most the decoder's priming; MP4 and MOV hide that with an edit list.
         assert first.pts * first.time_base >= (0 if target in ("out.mp4", "out.mov") else Fraction(-1, 40))
     assert video_times(tmp_path / target)[0] == 0
 
 
 def edited(path: Path, edits: list[tuple[float, float | None]]) -> Path:
-    """Let an MP4 show some stretches of its tracks: seconds that each lasts, and where it begins; None is a pause."""
+    """Set the edits of an MP4's tracks: the seconds that each lasts, and its start, or None for a pause."""
 
     def edit(moov: Box) -> None:
         (movie_scale,) = struct.unpack_from(">I", moov.child(b"mvhd").head, 12)
         for track in (box for box in moov.children if box.kind == b"trak"):
             (scale,) = struct.unpack_from(">I", track.child(b"mdia", b"mdhd").head, 12)
-            # The encoder's own delay, which the muxer hid by the only edit.
+            # The encoder's own delay, which the muxer's only edit hid.
             (delay,) = struct.unpack_from(">i", track.child(b"edts").head, 8 + 8 + 4)
             rows = b"".join(
                 struct.pack(
@@ -145,7 +145,7 @@ def edited(path: Path, edits: list[tuple[float, float | None]]) -> Path:
 
 
 def played(path: Path) -> tuple[float, float]:
-    """When sound begins, and how many seconds of it are played, by a player that plays packet after packet."""
+    """Return when sound begins, and how many seconds of it play, in a player that plays all packets."""
     with av.open(str(path)) as container:
         frames = list(container.decode(audio=0))
         return float(frames[0].pts * frames[0].time_base), sum(frame.samples for frame in frames) / 48000
@@ -167,7 +167,7 @@ def test_sound_between_the_stretches_of_an_edit_list_is_not_played(
     assert heard_seconds == pytest.approx(2, abs=0.03)
     rewrite(clip, tmp_path / target)
     made_begin, made_seconds = played(tmp_path / target)
-    # At most one packet of 21 ms, which primes the decoder, comes on top.
+    # At most one more packet of 21 ms, which primes the decoder.
     assert made_begin == pytest.approx(heard_begin, abs=0.035)
     assert made_seconds == pytest.approx(heard_seconds, abs=0.035)
 
@@ -177,7 +177,7 @@ def test_sound_between_the_stretches_of_an_edit_list_is_not_played(
 def test_a_clock_that_began_hours_ago_starts_where_a_player_does(
     tmp_path: Path, source: str, target: str
 ) -> None:
-    """Sound first, the picture as long after it as in the source; an MP4's edit list would hold 30 hours of nothing."""
+    """Check that sound and picture keep their offset; an MP4's edit list would hold 30 hours of nothing."""
     clip = write_clip(tmp_path / "in.mp4", audio="aac", frame_count=48)
     late = moved(clip, tmp_path / source, hours=30, picture_seconds=Fraction(1, 2))
     rewrite(late, tmp_path / target)
@@ -190,7 +190,7 @@ def test_a_clock_that_began_hours_ago_starts_where_a_player_does(
 
 
 def test_pictures_of_another_kind_keep_the_pause_of_an_mp4_that_they_go_with(tmp_path: Path) -> None:
-    """``animate`` draws pictures to the times of its driver."""
+    """Check pictures drawn at the times of a driver, as by ``animate``."""
     late = write_clip(
         tmp_path / "late.mp4", audio="aac", pts=[500 + 4 * n for n in range(24)], time_base=Fraction(1, 100)
     )
@@ -222,12 +222,12 @@ def test_a_stretch_begins_at_zero_with_its_sound(tmp_path: Path, target: str) ->
 
 
 def interleaved(source: Path, target: Path) -> Path:
-    """The packets of a clip in the order of their time, as recorders write them."""
+    """Order the packets of a clip by time, as recorders do."""
     with av.open(str(source)) as container, av.open(str(target), "w") as out:
         streams = [out.add_stream_from_template(stream) for stream in container.streams]
         found = [packet for packet in container.demux() if packet.dts is not None]
         for packet in sorted(found, key=lambda packet: packet.dts * packet.time_base):
-            late = round(1 / packet.time_base)  # the sound's priming lies before zero
+            late = round(1 / packet.time_base)  # the sound's priming is before zero
             packet.dts, packet.pts = packet.dts + late, packet.pts + late
             packet.stream = streams[packet.stream_index]
             out.mux(packet)
@@ -255,7 +255,7 @@ def test_seeking_finds_a_late_stretch(tmp_path: Path, source: str, gop: int, is_
     begin = video_times(clip)[0] + 28
     before = [entry for entry in packets(clip) if entry[0] >= begin]
     sound = packets(tmp_path / "out.mp4")
-    assert 85 < len(sound) <= len(before) <= len(sound) + 1  # MP4 may hide what outlasts the picture
+    assert 85 < len(sound) <= len(before) <= len(sound) + 1  # MP4 may hide sound after the last frame
     for (moment, data), (source_moment, source_data) in zip(sound, before, strict=False):
         assert source_data.endswith(data)
         assert abs(source_moment - begin - moment) < Fraction(1, 500)
@@ -328,7 +328,7 @@ def test_two_sound_tracks_and_their_languages(tmp_path: Path) -> None:
 
 
 def test_mov_keeps_languages_by_the_names_that_it_knows(tmp_path: Path) -> None:
-    """FFmpeg's muxer drops deu, and knows ger."""
+    """Check German: FFmpeg's muxer drops deu, and knows ger."""
     rewrite(write_subtitled(tmp_path / "in.mkv", "srt"), tmp_path / "out.mov")
     with av.open(str(tmp_path / "out.mov")) as container:
         assert [stream.language for stream in container.streams.audio] == ["ger", "fra"]
@@ -372,7 +372,7 @@ def test_a_missing_source_is_an_input_error(tmp_path: Path) -> None:
 
 
 def test_sound_is_not_read_ahead_of_the_picture(tmp_path: Path) -> None:
-    """Interleaving, and with it bounded memory: a packet of sound lies close to the picture of its time."""
+    """Check interleaving, which bounds memory: each packet of sound is near the picture of its time."""
     clip = write_clip(tmp_path / "in.mkv", audio="libopus", frame_count=480)
     rewrite(clip, tmp_path / "out.mkv")
     with av.open(str(tmp_path / "out.mkv")) as container:
@@ -449,7 +449,7 @@ def test_uncompressed_sound_becomes_aac_in_mp4_where_old_players_do_not_know_it(
 
 
 def with_vorbis(path: Path) -> Path:
-    """A video of one frame with a tone, by FFmpeg's own encoder: PyAV has no libvorbis."""
+    """Write one frame with a tone, by FFmpeg's own encoder, as PyAV has no libvorbis."""
     with av.open(str(path), "w") as container:
         picture = container.add_stream("libx264", rate=24)
         picture.width, picture.height, picture.pix_fmt = 96, 64, "yuv420p"
@@ -480,7 +480,7 @@ def test_vorbis_becomes_aac_in_mp4_which_players_know_without_it(
 
 
 def with_pcm(path: Path, *, layout: str, rate: int) -> Path:
-    """A video of one frame whose uncompressed sound is loud in every channel."""
+    """Write one frame with uncompressed sound that is loud in every channel."""
     with av.open(str(path), "w") as container:
         picture = container.add_stream("libx264", rate=24)
         picture.width, picture.height, picture.pix_fmt = 96, 64, "yuv420p"
@@ -502,7 +502,7 @@ def with_pcm(path: Path, *, layout: str, rate: int) -> Path:
         ("in.mov", "4.0", 48_000),
         ("in.mov", "stereo", 192_000),
         ("in.mov", "stereo", 4_000),
-        ("in.mkv", "5.1", 48_000),  # Matroska names no channels of PCM
+        ("in.mkv", "5.1", 48_000),  # Matroska does not name the channels of PCM
     ],
 )
 def test_uncompressed_sound_that_aac_does_not_take_as_it_is_is_copied_into_mp4(
@@ -529,7 +529,7 @@ def test_uncompressed_sound_around_becomes_aac_with_all_its_channels(tmp_path: P
     assert [entry.target_codec for entry in writer.report.streams] == ["aac"]
     count = int(layout[0]) + 1
     with av.open(str(tmp_path / "out.mp4")) as container:
-        # Interleaved, because PyAV 18.1 reads past the eighth plane of planar frames.
+        # Interleaved, as PyAV 18.1 reads past the eighth plane of planar frames.
         resampler = av.AudioResampler("flt", layout.removesuffix("(side)"), 48_000)
         frames = [part for frame in container.decode(audio=0) for part in resampler.resample(frame)]
         heard = np.concatenate([frame.to_ndarray().reshape(-1, count) for frame in frames])
@@ -547,7 +547,7 @@ def test_channels_that_are_lost_are_told(tmp_path: Path, layout: str, loss: str)
 
 
 def write_anew(source: Path, target: Path, *, start_seconds: float | None = None) -> VideoWriter:
-    """As a run does: frames of a reader, whose clock goes on where the file's jumps."""
+    """Rewrite a video as a run does: the reader's clock continues where the file's jumps."""
     with open_video(source, start_seconds=start_seconds) as reader:
         encoding = choose_encoding(target, source_format=reader.info.format, speed="fast")
         with VideoWriter(
@@ -559,7 +559,7 @@ def write_anew(source: Path, target: Path, *, start_seconds: float | None = None
 
 
 def test_sound_that_lies_far_from_its_picture_in_the_file_keeps_its_time(tmp_path: Path) -> None:
-    """Some muxers write twenty seconds of pictures before the first sound."""
+    """Check a file like those of some muxers, which write twenty seconds of pictures before the first sound."""
     clip = write_clip(tmp_path / "in.mkv", audio="aac", frame_count=720)
     with av.open(str(clip)) as container:
         assert sum(packet.stream_index for packet in islice(container.demux(), 400)) < 5
@@ -572,7 +572,7 @@ def test_sound_that_lies_far_from_its_picture_in_the_file_keeps_its_time(tmp_pat
 def test_sound_of_joined_recordings_goes_on_beside_the_picture(
     tmp_path: Path, target: str, frame_count: int
 ) -> None:
-    """Two transport streams whose clocks both begin anew, one behind the other."""
+    """Check two joined transport streams whose clocks both start again."""
     part = write_clip(tmp_path / "part.ts", audio="aac", frame_count=frame_count)
     joined = tmp_path / "in.ts"
     joined.write_bytes(part.read_bytes() * 2)
@@ -581,7 +581,7 @@ def test_sound_of_joined_recordings_goes_on_beside_the_picture(
     assert len(video_times(tmp_path / target)) == 2 * frame_count
     alone, both = packets(tmp_path / f"part-{target}"), packets(tmp_path / target)
     assert abs(len(both) - 2 * len(alone)) <= 5  # sound of a part may be longer than its picture
-    # Sound of the second recording lies beside its picture as in the first.
+    # In the second recording, sound has the same offset to its picture.
     second = video_times(tmp_path / target)[frame_count] - video_times(tmp_path / target)[0]
     late = [moment - second for moment, _ in both if moment > second + Fraction(1, 2)]
     assert all(min(abs(moment - other) for other, _ in alone) < Fraction(3, 100) for moment in late[:100])
@@ -591,7 +591,7 @@ def test_sound_of_joined_recordings_goes_on_beside_the_picture(
 
 
 def transport_packets(path: Path, stream: int) -> list[tuple[bool, bytearray]]:
-    """The 188 bytes of each packet, and whether it is of a stream."""
+    """Return the 188 bytes of each packet, and whether it is of a stream."""
     content = path.read_bytes()
     with av.open(str(path)) as container:
         identifier = container.streams[stream].id
@@ -607,7 +607,7 @@ def test_damaged_sound_is_left_out_and_counted(tmp_path: Path, codec: str, targe
     parts = transport_packets(clip, 1)
     for is_sound, part in parts:
         if is_sound and random.random() < 0.25:
-            part[12:] = random.bytes(176)  # headers with their times, too
+            part[12:] = random.bytes(176)  # including headers with times
     clip.write_bytes(b"".join(part for _, part in parts))
     writer = rewrite(clip, tmp_path / target)
     assert len(video_times(tmp_path / target)) == 96

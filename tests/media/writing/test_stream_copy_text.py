@@ -1,4 +1,4 @@
-"""Subtitles, their fonts, chapters and tags, from real files into real files."""
+"""Tests of copying subtitles, their fonts, chapters and tags, from real files into real files."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_ass_without_a_header_is_encoded_anew(tmp_path: Path, target: str) -> No
     clip = write_subtitled(tmp_path / "in.mkv", "ass")
     content = clip.read_bytes()
     header = content.index(b"[Script Info]")
-    size = content[header - 2 : header]  # after Matroska's CodecPrivate (0x63A2), whose place a Void takes
+    size = content[header - 2 : header]  # after Matroska's CodecPrivate (0x63A2), which a Void replaces
     assert content[header - 4 : header - 2] == b"\x63\xa2"
     void = b"\xec" + (int.from_bytes(size, "big") & 0x3FFF | 1 << 21).to_bytes(3, "big")
     clip.write_bytes(content[: header - 4] + void + content[header:])
@@ -131,7 +131,7 @@ def test_text_and_chapters_that_precede_picture_and_sound(tmp_path: Path, target
         ]
     (line,) = shown_text(tmp_path / target)
     assert "Grüße".encode() in line[1]
-    # Sound begins 6.5 ms before the three seconds, with what primes its decoder.
+    # Sound begins 6.5 ms before the three seconds, with its decoder's priming.
     assert chapters == [("Two", 0, pytest.approx(2, abs=0.01))]
     assert lines == [(0, pytest.approx(1.9, abs=0.01))]
 

@@ -1,4 +1,4 @@
-"""Time codes of later pictures, against counting one by one."""
+"""Tests of the time codes of later frames, against counting one by one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vitascope.media.writing.output_clock import moved_timecode
 
 
 def numbers(rate: int, dropped: int, *, minutes: range):
-    """Every number that a clock of that kind shows, in order (SMPTE ST 12-1, 5.2)."""
+    """Return every number that such a clock shows, in order (SMPTE ST 12-1, 5.2)."""
     for minute in minutes:
         for second in range(60):
             for frame in range(rate):

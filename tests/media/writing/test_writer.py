@@ -1,4 +1,4 @@
-"""Round trips: frames go through a real encoder and muxer, and are read back by a real demuxer and decoder."""
+"""Round trips: frames pass through a real encoder and muxer, and a real demuxer and decoder read them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_pictures_survive_every_codec(tmp_path: Path, codec: Any, suffix: str, f
 def test_apples_players_know_the_codec(
     tmp_path: Path, codec: Any, suffix: str, tag: str, encoders: int
 ) -> None:
-    """They do not play H.265 that is called ``hev1``, whose parameter sets may be among the pictures."""
+    """Check the tag: they do not play ``hev1``, whose parameter sets may be among the pictures."""
     info = make_info(64, 48)
     path = tmp_path / f"out{suffix}"
     encoding = choose_encoding(path, codec=codec, source_format=info.format, speed="fast")

@@ -1,4 +1,4 @@
-"""Pictures with alpha, mattes in grey, and PNG sequences."""
+"""Tests of pictures with alpha, grey mattes, and PNG sequences."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_png_sequence(tmp_path: Path, target: str) -> None:
     path = tmp_path / target
     alpha = np.linspace(0, 255, 33 * 17).astype(np.uint8).reshape(17, 33)
     encoding = choose_encoding(path, source_format=info.format, with_alpha=True)
-    for _ in range(2):  # a second run replaces the first
+    for _ in range(2):  # the second run replaces the first
         with VideoWriter(path, info=info, encoding=encoding) as writer:
             for index in range(3):
                 writer.write_with_alpha(make_frame(info, index), alpha)

@@ -1,4 +1,4 @@
-"""Colour tags, range, chroma location and HDR metadata of what is written."""
+"""Tests of colour tags, range, chroma location and HDR metadata in written files."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_untagged_colour_is_tagged_when_players_would_assume_another(tmp_path: P
         ("a.mp4", "h264", ("left", "center", "topleft")),
         ("a.mkv", "h264", ("left", "center", "topleft")),
         ("a.mp4", "h265", ("left", "center", "topleft")),
-        ("a.mp4", "av1", ("left", "topleft")),  # AV1 has no word for the centre
+        ("a.mp4", "av1", ("left", "topleft")),  # AV1 cannot express the centre
     ],
 )
 def test_chroma_location(tmp_path: Path, name: str, codec: Any, sites: Sequence[Any]) -> None:

@@ -1,4 +1,4 @@
-"""Files on the disk after an error, an interrupt or a refusal."""
+"""Tests of the files on disk after an error, an interrupt or a refusal."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_a_full_disk_is_an_output_error_and_leaves_nothing(tmp_path: Path) -> No
 
 
 def test_a_file_whose_header_could_not_be_written_is_not_finished(tmp_path: Path) -> None:
-    # As a live run does, which closes a sink after it failed.
+    # Like a live run, which closes a sink after it failed.
     info = make_info(64, 64)
     path = tmp_path / "a.mp4"
     writer = VideoWriter(path, info=info, encoding=choose_encoding(path, source_format=info.format))

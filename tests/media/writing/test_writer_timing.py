@@ -1,4 +1,4 @@
-"""When each written frame is shown, and for how long."""
+"""Tests of when each written frame is shown, and for how long."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_the_last_frame_is_shown_as_long_as_the_source_says(tmp_path: Path, fram
 def test_a_film_with_pauses_is_as_long_as_its_source(
     tmp_path: Path, suffix: str, codec: Any, first: int
 ) -> None:
-    """Encoders that reorder decode ahead of time, and the format counts in decoding time."""
+    """Check encoders that reorder frames, which decode ahead, while the format counts decoding time."""
     path = tmp_path / f"out{suffix}"
     info = make_info(time_base=Fraction(1, 1000), rate=Fraction(25))
     pts = [first + when for when in (0, 40, 80, 120, 160, 200, 1200, 1240, 1280, 1320, 3320)]
@@ -101,7 +101,7 @@ def test_a_film_with_pauses_is_as_long_as_its_source(
     "pts", [[0, 1, 720], [0, 40, 5000], [7, 90_000, 90_040], [0, 40, 80, 60_000, 60_040]]
 )
 def test_a_pause_among_the_first_frames(tmp_path: Path, suffix: str, codec: Any, pts: Sequence[int]) -> None:
-    """Decoding begins as long before the first frame as an encoder held frames back."""
+    """Check that decoding starts before the first frame by the frames that an encoder holds back."""
     path = tmp_path / f"out{suffix}"
     info = make_info(time_base=Fraction(1, 1000), rate=Fraction(25))
     encoding = choose_encoding(path, codec=codec, source_format=info.format, speed="fast")

@@ -1,4 +1,4 @@
-"""The cache of mattes under a whole job: the same pictures, and no network."""
+"""Tests of whole jobs with the matte cache: the same pictures, without the network."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def clip(tmp_path_factory):
 
 @pytest.fixture
 def network(monkeypatch, tmp_path):
-    """The network of all runs; its name is that of one that ships, whose file the cache goes by."""
+    """Use a scripted network in all runs, with the name of a real one, whose file is part of the cache's key."""
     monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path / "home"))
     made = TrailNetwork()
     made.name = "selfie"
@@ -89,13 +89,13 @@ def pictures(path):
 
 @pytest.fixture(scope="module")
 def kept_plain(tmp_path_factory):
-    """Where what runs without the cache make of the clip is kept, from test to test."""
+    """Return a folder, shared by the tests, for the result without the cache."""
     return tmp_path_factory.mktemp("plain")
 
 
 @pytest.fixture
 def plain(clip, network, kept_plain):
-    """The pictures of a run without the cache, as a mask."""
+    """Return the pictures of a run without the cache, as a mask."""
     out = kept_plain / "plain.mkv"
     if not out.exists():
         run(clip, out, processing__enable_caching=False)
@@ -130,12 +130,12 @@ def test_after_ten_seconds_the_film_goes_on_from_there(clip, tmp_path, network, 
     network.calls.clear()
     whole = run(clip, tmp_path / "whole.mkv")
     assert whole.levers.cached_frames == 24
-    assert sum(shape[0] for shape in network.calls) == FRAMES - 24 + 3 + 8  # at the cut alone
+    assert sum(shape[0] for shape in network.calls) == FRAMES - 24 + 3 + 8  # at the cut only
     assert np.array_equal(plain, pictures(tmp_path / "whole.mkv"))
 
 
 def test_a_shot_that_a_run_ended_in_is_begun_again_by_a_longer_one(clip, tmp_path, network, plain):
-    """Its first frames were looked at together, as far as they came."""
+    """Check a run that ended within a shot: its first frames were run together, as far as they had been read."""
     run(clip, tmp_path / "try.mkv", video__end_seconds=2.25)
     again = run(clip, tmp_path / "again.mkv", video__end_seconds=2.25)
     assert again.levers.cached_frames == 54
@@ -183,7 +183,7 @@ def test_mattes_that_vanish_meanwhile_are_made_again(clip, tmp_path, network, pl
     run(clip, tmp_path / "first.mkv")
     folder = cache_contents().folder
     largest = sorted(folder.glob("*/*.vsarray"), key=lambda path: path.stat().st_mtime_ns)
-    largest[2].unlink()  # record, manifest, record, manifest replaced …: not the first record
+    largest[2].unlink()  # written: record, manifest, record, ...: this is not the first record
     again = run(clip, tmp_path / "again.mkv")
     assert 0 < again.levers.cached_frames < FRAMES
     error = np.abs(plain.astype(int) - pictures(tmp_path / "again.mkv"))
@@ -224,7 +224,7 @@ def test_the_cache_is_emptied(clip, tmp_path, network):
     run(clip, tmp_path / "out.mkv", video__end_seconds=0.3)
     contents = cache_contents()
     assert contents.folder == tmp_path / "home" / "mattes"
-    assert contents.entries == 3  # mattes, memory, manifest
+    assert contents.entries == 3  # mattes, memory and manifest
     assert clear_cache() == contents
     assert cache_contents().entries == 0
     assert run(clip, tmp_path / "out.mkv", video__end_seconds=0.3).levers.cached_frames == 0
@@ -300,7 +300,7 @@ except KeyboardInterrupt:
 
 
 def test_ctrl_c_waits_for_the_import_of_networks():
-    """Inside a native module's import it ended the process with a crash, once in some hundred times."""
+    """Check that Ctrl-C waits for the import; within a native module, one in some hundred crashed the process."""
     run = subprocess.run(
         [sys.executable, "-c", _PRESSED_WHILE_IMPORTING], capture_output=True, text=True, check=True
     )

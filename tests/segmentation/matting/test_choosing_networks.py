@@ -1,4 +1,4 @@
-"""Which network the settings choose, and what the user is told of it."""
+"""Tests of which network the settings choose, and what the user is told about it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_with_a_gpu_it_is_said_that_the_selfie_network_computes_on_the_cpu(kind,
 @pytest.mark.parametrize("precision", ["fp16", "mixed"])
 def test_auto_finds_the_fused_kernels_of_rvm_accurate(rvm_model_path, monkeypatch, tmp_path, precision):
     pytest.importorskip("triton")
-    monkeypatch.setattr(networks, "engine_cache", lambda: tmp_path)  # no verdict of another run
+    monkeypatch.setattr(networks, "engine_cache", lambda: tmp_path)  # ignore verdicts of other runs
     settings = load_settings(assignments=[f"gpu.precision={precision}"]).settings
     opened = networks._open_rvm_on_gpu(
         rvm_model_path, name="rvm", settings=settings, device=Device("cuda", "any")

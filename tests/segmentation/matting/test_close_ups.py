@@ -1,4 +1,4 @@
-"""People who fill the picture are shown smaller, and nothing else changes."""
+"""Check that people who fill the picture are shown smaller, and that nothing else changes."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ SMALL = (32, CLOSE_UP_SIDE)
 
 
 def picture(share, *, eyes=1):
-    """Somebody at the left who covers a share of it, seen by all of the eyes."""
+    """Make a picture in which every eye sees a person on the left who covers ``share`` of it."""
     images = np.zeros((1, eyes, 3, *USUAL.size), np.float32)
     images[..., : round(share * USUAL.size[1])] = 1
     return images
 
 
 class Shown(TrailNetwork):
-    """Keeps the sizes that it was shown, but not those of a shot's beginning."""
+    """Records the sizes of its pictures, except those of a shot's beginning."""
 
     def sizes(self):
         return [shape[3:] for shape in self.calls if shape[3:] in (USUAL.size, SMALL)]
@@ -55,7 +55,7 @@ def test_a_shot_of_somebody_who_fills_the_picture_is_shown_smaller(share, size):
 
 
 def person(*blocks):
-    """Alpha of a picture of 96 x 128 in which these blocks (top, bottom, left, right) are people."""
+    """Make alpha, 96 x 128, in which these blocks (top, bottom, left, right) are people."""
     alpha = np.zeros((1, 96, 128), np.float32)
     for top, bottom, left, right in blocks:
         alpha[:, top:bottom, left:right] = 1
@@ -67,11 +67,11 @@ def test_several_who_touch_are_no_close_up():
     assert largest_share(two[0]) > largest_share(one[0]) > 0.25
     assert CloseUps.would_be_seen(one)
     assert not CloseUps.would_be_seen(two)
-    one[:, 50:70, 48:68] = 0  # what they hold
-    assert largest_share(one[0]) < 0.25  # too little of them, then
+    one[:, 50:70, 48:68] = 0  # something that they hold
+    assert largest_share(one[0]) < 0.25  # then it is too small a share
     one[:, 20:30, 30:86] = 1
     assert CloseUps.would_be_seen(one)
-    assert CloseUps.would_be_seen(np.concatenate([two, one]))  # either eye
+    assert CloseUps.would_be_seen(np.concatenate([two, one]))  # in one of the eyes
     assert CloseUps.would_be_seen(np.ones_like(one))
     assert not CloseUps.would_be_seen(np.zeros_like(one))
 
@@ -115,7 +115,7 @@ def test_who_comes_nearer_is_shown_smaller_and_who_goes_away_larger_again():
 def test_frames_that_are_left_out_hide_nobody():
     network = Shown()
     shots = shots_of(network)
-    for index in range(0, 100, 2):  # the last of each period is never seen
+    for index in range(0, 100, 2):  # skips the last frame of each period
         shots.run(picture(0.1 if index < 10 else 0.5), [index == 0], indices=[index])
     assert network.sizes() == [USUAL.size] * 32 + [SMALL] * 18
 

@@ -1,4 +1,4 @@
-"""Cuts of a video of which every third frame is looked at."""
+"""Tests of finding cuts in a video of which only some frames are used."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PLACES = [
 
 @pytest.fixture(scope="module", params=["yuv420p", "yuv422p10le"])
 def film(tmp_path_factory, request):
-    """Short shots, one place each."""
+    """Write a video of short shots, each in one place."""
     shots = [picture for picture, length in zip(PLACES, LENGTHS, strict=True) for _ in range(length)]
     return write_clip(
         tmp_path_factory.mktemp("cuts") / "film.mkv",
@@ -62,7 +62,7 @@ def test_half_a_frame_may_be_looked_at_and_nothing_is_found_where_that_is_not_wa
 
 
 def test_what_is_skipped_of_a_group_is_let_go_of_before_the_rest_is_given(film, monkeypatch):
-    """Each of them is up to 100 MB of a GPU."""
+    """Check that skipped frames are freed first: each takes up to 100 MB of a GPU."""
     monkeypatch.setattr(cuts_between, "_is_on_gpu", lambda _: True)
     monkeypatch.setattr(CutsBetween, "_tiles_on_gpu", CutsBetween._grey_tiles)
     read, held = [], []
@@ -78,7 +78,7 @@ def test_what_is_skipped_of_a_group_is_let_go_of_before_the_rest_is_given(film, 
         for frame in cuts:
             wanted = len(read[frame.index :: 4])
             held.append(sum(one() is not None for one in read) - wanted)
-    assert max(held) <= 1  # the one that was read last
+    assert max(held) <= 1  # the one read last
 
 
 @pytest.mark.cuda

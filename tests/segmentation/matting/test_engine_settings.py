@@ -1,4 +1,4 @@
-"""Settings of engines reach TensorRT's limits and folder, and the arithmetic of the network."""
+"""Check that engine settings reach TensorRT's limits and folder, and the precision of the network."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def options(**flags):
 
 
 def build(network, **flags):
-    """Open the network as ``segment`` opens ONNX networks under TensorRT; its arithmetic."""
+    """Open the network as ``segment`` opens ONNX networks under TensorRT, and return its precision."""
     name, precision, open_one = gpu_openers(options(**flags))[0]
     assert name == "tensorrt"
     open_one(network, {"x": ShapeRange((1, 3), (2, 3), (4, 3))}).close()
@@ -87,7 +87,7 @@ def test_engines_are_kept_in_the_folder_that_is_named(trt, network, home, tmp_pa
 def test_cudnn_is_not_searched_with_pytorch_unless_asked_for(
     monkeypatch, tmp_path, flags, in_pytorch, in_onnx_runtime
 ):
-    """The search takes 15 s, which a short video never gets back."""
+    """Check that cuDNN does not search by default: it takes 15 s, which a short video never gains back."""
     told = []
     module = SimpleNamespace(RvmTorchNetwork=lambda path, **options: told.append(options))
     monkeypatch.setitem(sys.modules, "vitascope.models.rvm.torch_network", module)
@@ -123,7 +123,7 @@ def test_what_tensorrt_may_not_do_leaves_the_other_engines_alone():
     precisions = {
         name: precision for name, precision, _ in gpu_openers(options(**{"tensorrt.precision.int8": True}))
     }
-    assert precisions == {"tensorrt": "int8", "onnxruntime": "fp16"}  # the last of that name is CUDA's
+    assert precisions == {"tensorrt": "int8", "onnxruntime": "fp16"}  # the second one is CUDA's
 
 
 def test_int8_that_nobody_calibrated_says_how_to(trt, network):
@@ -133,7 +133,7 @@ def test_int8_that_nobody_calibrated_says_how_to(trt, network):
 
 @pytest.fixture
 def candidates(monkeypatch):
-    """What ``segment`` chooses RVM's engine from on a GPU, without opening any."""
+    """List the engines that ``segment`` would try for RVM on a GPU, without opening any."""
     monkeypatch.setitem(sys.modules, "cupy", fake_cupy())
     seen = []
 

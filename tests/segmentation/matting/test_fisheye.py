@@ -1,4 +1,4 @@
-"""Equirectangular eyes shown to the network as fisheye pictures: what it sees, and where its answer lands."""
+"""Tests of equirectangular eyes shown as fisheye pictures: what the network sees, and where its alpha is placed."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ HALF, WHOLE = Equirectangular(180, 180), Equirectangular(360, 180)
 
 
 class Square:
-    """A network whose picture has a fixed size."""
+    """Takes pictures of a fixed size."""
 
     def __init__(self, size=(96, 96), **form):
         self.form = {"layout": "NCHW", **form}
         self.size = size
 
     def input_for(self, region_size):
-        assert region_size[0] == region_size[1]  # a fisheye picture is square
+        assert region_size[0] == region_size[1]  # fisheye pictures are square
         return NetworkInput(self.size, **self.form)
 
 
 def waves(size):
-    """[1, 1, 3, h, w], smooth everywhere on the sphere: the direction itself as a colour."""
+    """Make a smooth picture of the sphere, [1, 1, 3, h, w], whose colour is the direction."""
     height, width = size
     y, x = np.meshgrid((np.arange(height) + 0.5) / height, (np.arange(width) + 0.5) / width, indexing="ij")
     lens = HALF if height == width else WHOLE
@@ -79,11 +79,11 @@ def test_the_fisheye_picture_shows_each_direction_where_a_fisheye_does(lens, ben
     outside = np.isnan(ahead[0])
     expected = ahead / 2 + 0.5
     assert np.abs(shown[0, 0][:, ~outside] - expected[:, ~outside]).max() < 0.03
-    # Outside the circle the rim is repeated: a corner shows what the circle shows nearest to it.
+    # Outside the circle the rim is repeated: a corner shows the nearest place in the circle.
     nearest = next(at for at in range(48) if not outside[at, at])
     assert np.abs(shown[0, 0][:, 0, 0] - expected[:, nearest, nearest]).max() < 0.05
     assert np.isfinite(shown[0, 0][:, outside]).all()
-    if lens is WHOLE:  # the second camera looks back: left and right, ahead and back change their sides
+    if lens is WHOLE:  # the second camera looks back: left and right are exchanged, and so are ahead and back
         back = ahead * [[[-1]], [[1]], [[-1]]] / 2 + 0.5
         assert np.abs(shown[0, 1][:, ~outside] - back[:, ~outside]).max() < 0.03
 
@@ -137,7 +137,7 @@ def matting(network, lens, **inference):
 
 
 def test_alpha_of_a_film_lands_in_its_own_projection():
-    """A light square high up in the right eye: the network sees it elsewhere, alpha lies on it."""
+    """Check a light square high up in the right eye: the network sees it elsewhere, but alpha covers it."""
     frame = solid_frame(FMT, (96, 192), (0.1, 0.1, 0.1))
     luma = frame.planes[0].copy()
     luma[4:24, 120:168] = 220
@@ -171,7 +171,7 @@ OFF_CENTRE = Fisheye(200, center=(0.45, 0.52), radius=(0.42, 0.4))
 
 @pytest.mark.parametrize("lens", [Fisheye(190), OFF_CENTRE])
 def test_a_network_without_memory_sees_no_black_surround(lens):
-    """MediaPipe's takes the whole circle for a person in front of it."""
+    """Networks such as MediaPipe's take a circle on black for a person."""
     views = FisheyeViews.of_network(lens, Square(), (1024, 1024))
     assert views.size == (96, 96)
     height, width = views.eye.size
@@ -181,10 +181,10 @@ def test_a_network_without_memory_sees_no_black_surround(lens):
     inside = np.hypot(across, down) <= 1
     eye = np.where(inside, np.stack([across, down, across]) / 2 + 1, 0).astype(np.float32)
     (shown,) = views.show(eye[None, None])[0]
-    assert shown.min() > 0.4  # black is 0
+    assert shown.min() > 0.4  # no black, which would be 0
     middle = np.linspace(-1, 1, 97)[:-1] + 1 / 96
-    assert np.abs(shown[0, 48, 3:-3] - (middle[3:-3] / 2 + 1)).max() < 0.012  # a sample is 0.01 wide
-    # What is taken back lies where it was, and nobody is outside the circle.
+    assert np.abs(shown[0, 48, 3:-3] - (middle[3:-3] / 2 + 1)).max() < 0.012  # one sample is 0.01 wide
+    # Mapped back, everything is in its place, and nobody is outside the circle.
     back = views.take_back([MatteEstimate(alpha=shown[None, 0])])[0].alpha[0]
     assert (back[~inside] == 0).all()
     well_inside = np.hypot(across, down) < 0.9
@@ -212,4 +212,4 @@ def test_levers_that_look_at_parts_see_the_eyes_as_they_are():
         assert (stream._fisheye is None) == bool(inference)
         stream.infer([stream.find_cuts(stream.prepare([frame]))])
         shares.append(stream.report().network_share)
-    assert shares[0] == 1  # what the network sees of the fisheye pictures counts
+    assert shares[0] == 1  # counted by the fisheye pictures

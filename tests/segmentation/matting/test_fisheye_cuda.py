@@ -1,4 +1,4 @@
-"""Fisheye views on the GPU: what the CPU shows a network, and takes back of its answer."""
+"""Check that fisheye views on the GPU agree with the CPU, to the network and back."""
 
 from __future__ import annotations
 

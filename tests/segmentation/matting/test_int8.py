@@ -1,4 +1,4 @@
-"""INT8 on the CPU: made of the film's own frames, used where its matte is right, kept by content."""
+"""Tests of INT8 on the CPU: calibrated on the video, used if its matte is right, and stored by content."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def home(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def decoder(rvm_model_path):
-    """A decoder that runs; of these tests no one asks in how many bits."""
+    """Return a decoder that runs; these tests do not depend on its precision."""
     from vitascope.models.rvm.rvm import cut_official_graph
 
     return cut_official_graph(rvm_model_path)[1]
@@ -44,7 +44,7 @@ def decoder(rvm_model_path):
 
 @pytest.fixture
 def kept(monkeypatch, decoder):
-    """As if an earlier run had made a decoder, with these figures; the name of what is put under the figures."""
+    """Pretend that an earlier run stored a decoder with these figures; returns the function that sets them."""
 
     def keep(comparison):
         monkeypatch.setattr(int8, "_kept", lambda key: (decoder, comparison))
@@ -53,11 +53,11 @@ def kept(monkeypatch, decoder):
 
 
 SIDE = 128
-"""Pixels, where a decoder is calibrated: in smaller pictures INT8 is not right."""
+"""Side of the pictures that calibrate a decoder, in pixels: with smaller ones, INT8 is not accurate."""
 
 
 def segmenter(store, **settings):
-    """It shows the network pictures of 64 pixels, for time, where nothing is calibrated on them."""
+    """Open a segmenter; its pictures of 64 pixels save time where nothing is calibrated on them."""
     flags = {"model.name": "rvm", "model.input_size": 64, "gpu.device": "cpu", **settings}
     return Segmenter(settings=flags, store=store)
 
@@ -90,7 +90,7 @@ def test_a_film_is_matted_in_int8_and_the_decoder_is_kept_by_content(
     in_fp32 = alphas(segmenter(model_store, **sized), clip)
     difference = np.abs(in_int8.astype(int) - in_fp32)
     assert 0 < difference.mean() < 1
-    with pytest.raises(AssertionError, match="made anew"):  # another beginning is other content
+    with pytest.raises(AssertionError, match="made anew"):  # a different beginning is different content
         alphas(segmenter(model_store, **sized, **{"gpu.precision": "int8", "model.warm_up_frames": 1}), clip)
 
 
@@ -144,7 +144,7 @@ def test_a_film_that_begins_in_the_dark_is_looked_at_further_on(tmp_path, model_
     monkeypatch.setattr(int8, "_WORST_CODES", 50)
     flags = {"gpu.precision": "int8", "video.end_seconds": 0.5, "model.input_size": SIDE}
     with segmenter(model_store, **flags) as opened:
-        report = opened.write(film, [("mask", tmp_path / "o.mp4")])  # a stretch in which nobody is
+        report = opened.write(film, [("mask", tmp_path / "o.mp4")])  # nobody is in this stretch
     assert report.engine.endswith("decoder in INT8")
     dark, *lit = looked
     assert dark < 0.05 < min(lit)
@@ -204,7 +204,7 @@ def test_cached_mattes_of_int8_are_not_those_of_fp32(clip, model_store, kept):
 
 @pytest.mark.fetched_model
 def test_processes_share_one_decision(tmp_path, model_store, kept):
-    kept(GOOD)  # of this process alone: workers would find nothing, and refuse so short a stretch
+    kept(GOOD)  # in this process only: workers would find nothing, and refuse so short a stretch
     film = write_clip(tmp_path / "in.mp4", width=64, height=64, frame_count=24, paint=astronaut)
     flags = {"processing.use_multiprocessing": True, "gpu.precision": "int8"}
     with segmenter(model_store, **flags) as opened:

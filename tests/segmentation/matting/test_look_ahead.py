@@ -1,4 +1,4 @@
-"""The memory with which a shot begins: out of its first picture, and out of those that follow."""
+"""Tests of the memory at the start of a shot, made from its first picture and from the next ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from vitascope.segmentation.people.kept import KeptPeople
 
 
 class PastState(TrailState):
-    """The numbers of the pictures seen."""
+    """Remembers the numbers of the pictures seen."""
 
     def __init__(self):
         super().__init__()
@@ -43,7 +43,7 @@ class PastState(TrailState):
 
 
 class PastNetwork(TrailNetwork):
-    """Notes of each picture what its memory had seen before; fails where a call is too large."""
+    """Records what its memory held before each picture; fails if a call is too large."""
 
     def __init__(self, most=100):
         super().__init__()
@@ -94,7 +94,7 @@ def pasts(starts, *, look_ahead_frames, most=100, calls=1, warm_up=0):
 def test_every_frame_sees_its_shots_first_frames_backwards_and_then_what_came_before(
     starts, frames, most, calls
 ):
-    """However calls are cut, and whatever did not fit."""
+    """Check calls of all sizes, and calls that do not fit into memory."""
     seen = pasts(starts, look_ahead_frames=frames, most=most, calls=calls)
     begins = [n for n, starts_shot in enumerate(starts) if starts_shot or n == 0]
     for number in range(len(starts)):
@@ -134,7 +134,7 @@ def test_pictures_are_seen_small_and_the_memory_is_the_large_ones():
 
 
 class Cramped(Sizes):
-    """Fails once it is shown more than one large picture at a time."""
+    """Fails if a call has more than one large picture."""
 
     def infer(self, images, state):
         if len(images) > 1 and images.shape[-1] > LOOK_AHEAD_SIDE:
@@ -157,7 +157,7 @@ def test_a_frame_amid_a_shot_in_which_much_is_new_is_seen_small_first(make):
 
 
 class Opinions(TrailNetwork):
-    """Sees squares of given alpha: others in one small picture by itself than in a call of several."""
+    """Sees squares of given alpha: ``alone`` in a call of one picture, ``ahead`` in a call of several."""
 
     def __init__(self, alone, ahead):
         super().__init__()
@@ -172,7 +172,7 @@ class Opinions(TrailNetwork):
                 offset[..., height // 4 : height * 3 // 4, int(left * width) : int((left + 0.2) * width)] = (
                     alpha
                 )
-            # Its memory is the opinion that it was formed with.
+            # Its memory says in which kind of call it was made.
             state.seen = np.full((1, -(-height // 2), -(-width // 2)), float(len(images) == 1), np.float32)
             answers.append(MatteEstimate(gain=0 * offset, offset=offset))
         return answers
@@ -182,8 +182,8 @@ class Opinions(TrailNetwork):
     ("alone", "ahead", "settled_at"),
     [
         ({0.1: 1.0}, {0.1: 1.0}, ()),
-        ({}, {0.1: 1.0}, ()),  # seen ahead, surely: believed
-        ({}, {0.1: 0.6}, (0.2,)),  # a doubtful one is not: there the first picture decides
+        ({}, {0.1: 1.0}, ()),  # only seen ahead, with certainty: believed
+        ({}, {0.1: 0.6}, (0.2,)),  # not certain: there the first picture decides
         ({0.1: 1.0}, {}, (0.2,)),
         ({0.1: 0.7}, {}, ()),
         ({0.1: 1.0}, {0.6: 1.0}, (0.2,)),
@@ -199,7 +199,7 @@ def test_who_is_seen_by_one_way_alone_is_believed_if_that_one_is_sure(alone, ahe
 
 
 def alphas(count, *, batch, frames, cuts=0.35, **inference):
-    """Somebody who walks in three shots, the last of them short, in batches."""
+    """Compute mattes, in batches, of a person who walks through three shots, the last of them short."""
     matting = StreamMatting(
         LongTrail(),
         size=EYE,
@@ -215,7 +215,7 @@ def alphas(count, *, batch, frames, cuts=0.35, **inference):
     for index in range(count):
         large = 10 <= index < 27
         frame = frame_of([(0, 8 + 5 * index, 30, 40)], index=index)
-        if large:  # another place
+        if large:  # in another place
             stripes = np.where(np.arange(EYE[1]) // 12 % 2, 150, 30).astype(np.uint8)
             luma = np.maximum(frame.planes[0], stripes)
             frame = frame.with_planes((luma, *(np.full_like(plane, 60) for plane in frame.planes[1:])))
@@ -244,7 +244,7 @@ def test_mattes_do_not_depend_on_how_frames_come_in_batches(count, inference):
 
 
 def passing(count, size):
-    """Frames in which something large with a picture of its own passes before another picture."""
+    """Make frames of a scene in front of which something large passes."""
     scenes = (data.astronaut(), data.coffee())
     behind, before = (cv2.cvtColor(cv2.resize(one, size[::-1]), cv2.COLOR_RGB2GRAY) for one in scenes)
     for index in range(count):
@@ -258,7 +258,7 @@ def passing(count, size):
 
 
 def of_passing(options, *, batch, **given):
-    """The mattes of such frames, in batches, and the shapes that the network was shown."""
+    """Compute mattes of such frames, in batches; also return the shapes of the network's calls."""
     size = (288, 720)
     network, frames = Sizes(size=size), list(passing(16, size))
     matting = StreamMatting(network, size=size, layout=StereoLayout.MONO, options=options, **given)
@@ -300,7 +300,7 @@ def test_who_is_kept_is_matted_as_without_keeping_where_something_passes():
 
 
 def walk_in(count, size=(216, 384)):
-    """A photographed person who comes in from the right, before a wall: pictures and truth, [T, ...]."""
+    """Make pictures and alpha, [T, ...], of a photographed person who comes in from the right, in front of a wall."""
     person = data.astronaut()[:, 60:].astype(np.float32) / 255
     height, width = size
     small = cv2.resize(person, (height, height), interpolation=cv2.INTER_AREA)
@@ -364,7 +364,7 @@ def test_a_shot_begins_and_settles_again_on_a_gpu_as_on_the_processor(rvm_model_
 @pytest.mark.cuda
 @pytest.mark.parametrize("size", [(96, 192), (288, 1024)])
 def test_opinions_are_weighed_on_a_gpu_as_on_the_processor(size):
-    """Pictures and answers in the GPU's memory; what is decided is decided on the host."""
+    """Check arrays in the GPU's memory; the decision itself is made on the host."""
     import cupy
 
     class OnGpu(Opinions):

@@ -1,4 +1,4 @@
-"""Mattes that outlive a run: used whole, gone on from, and never trusted further than they reach."""
+"""Tests of stored mattes: reused whole or in part, and never beyond what they are valid for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The metrics that mattes are measured with, on cases small enough to work out by hand."""
+"""Tests of the metrics for mattes, on cases small enough to compute by hand."""
 
 from __future__ import annotations
 
@@ -93,7 +93,10 @@ def test_hard_moments_are_where_the_truth_says(monkeypatch):
 
 
 def test_who_is_cut_off_by_the_lower_edge_stands_on_it_in_every_frame(monkeypatch):
-    """Their lowest rows are half transparent in the cut: as a truth they would be a rim of the first frames alone."""
+    """Check that a person cut off by the lower edge stands on it in every frame.
+
+    The lowest rows of the cut-out are half transparent. In the truth, only the first frames would show them.
+    """
     monkeypatch.syspath_prepend(str(FOLDER))
     from truth import make_film
 
@@ -107,7 +110,7 @@ def test_who_is_cut_off_by_the_lower_edge_stands_on_it_in_every_frame(monkeypatc
 
 
 def head_and_shoulders(temples: int = 50) -> np.ndarray:
-    """A person [200, 160, 4] with red hair down to their brow, and a rim of the green that was behind them."""
+    """Make a person [200, 160, 4] with red hair down to their brow and a rim of the green background."""
     rows, columns = np.mgrid[:200, :160]
     head = np.hypot((columns - 80) / 40, (rows - temples) / 45) <= 1
     shown = head | ((rows > 90) & (abs(columns - 80) < 70))
@@ -119,7 +122,7 @@ def head_and_shoulders(temples: int = 50) -> np.ndarray:
 
 
 def test_hair_of_a_close_up_is_of_the_persons_own_colour(monkeypatch):
-    """Networks take strands of another colour for what is behind the head: then all mattes are as wrong."""
+    """Check the hair's colour: networks take strands of another colour for background in all mattes."""
     monkeypatch.syspath_prepend(str(FOLDER))
     from truth import make_film
 
@@ -134,7 +137,7 @@ def test_hair_of_a_close_up_is_of_the_persons_own_colour(monkeypatch):
 
 
 def test_hair_holds_as_still_as_the_head(monkeypatch):
-    """The widest row of a head moves with every sample of its outline."""
+    """Check that hair is still: the widest row of a head moves with every sample of its outline."""
     monkeypatch.syspath_prepend(str(FOLDER))
     from truth import _head, _heads
 
@@ -162,7 +165,7 @@ def test_a_blurred_frame_is_told_by_its_edges_too(monkeypatch):
 
     alpha = np.zeros((5, 20, 30), np.float32)
     alpha[:, 5:15, 10:20] = 0.5
-    alpha[0, 5:15, 10:25] = 0.5  # half as much again
+    alpha[0, 5:15, 10:25] = 0.5  # larger by half
     alpha[4] = 0
     rgb = np.zeros((5, 20, 30, 3), np.uint8)
     film = Film("one", "one_0", rgb, alpha, {"first": 0}, (1, 1, 1, 1, 1))
@@ -193,7 +196,7 @@ def test_rows_that_are_there_are_told_of_again(monkeypatch):
 
 
 def test_a_clip_is_the_same_file_on_any_number_of_cores(monkeypatch, tmp_path):
-    """With as many threads as cores the encoder made others, and first frames' errors differed by half."""
+    """Check that the file is the same: with a thread per core, first frames' errors differed by half."""
     monkeypatch.syspath_prepend(str(FOLDER))
     from truth import Film, write_film
 

@@ -1,4 +1,4 @@
-"""A stored matte refines to exactly the same alpha."""
+"""Check that a stored matte refines to exactly the same alpha."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vitascope.segmentation.matting.cache import DamagedRecordError, pack_estima
 
 
 def estimate_like_a_networks(seed, *, eyes=1, channels=1, size=(36, 64), dtype=np.float32):
-    """A person in the middle, noise of a few thousandths everywhere, soft edges."""
+    """Make a person in the middle with soft edges, and noise of a few thousandths everywhere."""
     rng = np.random.default_rng(seed)
     height, width = size
     y, x = np.mgrid[:height, :width]
@@ -31,7 +31,7 @@ def estimate_like_a_networks(seed, *, eyes=1, channels=1, size=(36, 64), dtype=n
 
 
 def grey_frame(fmt, size, seed):
-    """Any brightness that a picture of this format may have, without colour."""
+    """Make a grey frame with any brightness that its pixel format allows."""
     frame = random_frame(fmt, size, seed=seed)
     chroma = tuple(np.full_like(plane, 1 << (fmt.bit_depth - 1)) for plane in frame.planes[1:])
     low, high = 16 << (fmt.bit_depth - 8), 235 << (fmt.bit_depth - 8)

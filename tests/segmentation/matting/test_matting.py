@@ -16,7 +16,7 @@ DARK, LIGHT = (0.1, 0.1, 0.1), (0.9, 0.9, 0.9)
 
 
 def half_light(size=(64, 96)):
-    """Dark on the left, light on the right."""
+    """Make a frame that is dark on the left and light on the right."""
     frame = solid_frame(FMT, size, DARK)
     luma = frame.planes[0].copy()
     luma[:, size[1] // 2 :] = 220
@@ -24,7 +24,7 @@ def half_light(size=(64, 96)):
 
 
 def place(seed):
-    """A picture with structure, like none of another seed."""
+    """Make a textured picture that differs for each seed."""
     return random_frame(FMT, (64, 96), seed=seed)
 
 
@@ -151,7 +151,7 @@ def test_temporal_smoothing_remembers_until_a_cut():
 
 
 def half_of(still, other):
-    """A frame whose left half is of one level and whose right half is another picture's."""
+    """Make a frame with a uniform left half and another picture on the right."""
     left, right = solid_frame(FMT, (64, 48), (still,) * 3), other
     planes = tuple(np.hstack(pair) for pair in zip(left.planes, right.planes, strict=True))
     return replace(left, planes=planes)

@@ -1,4 +1,4 @@
-"""Whether anybody was found, on the CPU and on a GPU, whose arrays are NumPy's here but in one test."""
+"""Tests of whether anybody was found, on the CPU and on a GPU, for which NumPy stands in except in one test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vitascope.segmentation.matting import people_seen
 from vitascope.segmentation.matting.people_seen import PeopleSeen
 
 NOBODY, FAINT, SOMEBODY = (np.full((1, 4, 6), alpha, np.float32) for alpha in (0.0, 0.3, 0.9))
-SOMEBODY[0, 1:] = 0  # a row of one
+SOMEBODY[0, 1:] = 0  # one sample wide
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
@@ -45,7 +45,7 @@ def test_an_empty_frame_of_a_slow_thread_takes_nobody_back():
 
 @pytest.fixture
 def on_gpu(monkeypatch):
-    """NumPy's arrays count as a GPU's."""
+    """Treat NumPy's arrays as a GPU's."""
     monkeypatch.setattr(people_seen, "is_on_gpu", lambda array: True)
 
 

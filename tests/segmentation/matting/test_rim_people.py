@@ -1,4 +1,4 @@
-"""People at the rim of a VR180 eye are shown in bent pictures, and for all others nothing changes."""
+"""Check that people at the rim of a VR180 eye are shown in bent pictures, and that nothing changes for others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FMT = PIXEL_FORMATS["yuv420p"]
 
 
 class Shown(TrailNetwork):
-    """Keeps the pictures that it was shown."""
+    """Records the pictures that it gets."""
 
     def __init__(self, **options):
         super().__init__(size=(SIDE, SIDE), **options)
@@ -39,7 +39,7 @@ class Shown(TrailNetwork):
 
 
 def eye_with(*people, eyes=1):
-    """[1, E, 3, h, w]: somebody bright, ten degrees to all sides of each azimuth and elevation."""
+    """Make [1, E, 3, h, w] with a bright person, ten degrees to all sides of each azimuth and elevation."""
     y, x = np.meshgrid(*[(np.arange(SIDE) + 0.5) / SIDE * 180 - 90] * 2, indexing="ij")
     eye = np.full((SIDE, SIDE), 0.1, np.float32)
     for azimuth, elevation in people:
@@ -59,7 +59,7 @@ def shots_of(network, *, calls=1, sizer=None):
 
 
 def are_bent(network, images):
-    """Whether each of the pictures that the network was shown last is the bent one."""
+    """Check for each of the network's last pictures whether it is the bent one."""
     usual = views_of(network)
     found = []
     for picture, image in zip(network.pictures[-len(images) :], images, strict=True):
@@ -170,7 +170,7 @@ def test_a_later_run_goes_on_with_the_pictures_of_the_earlier_one():
 
 def test_a_beginning_for_which_memory_runs_out_is_made_anew():
     class Tight(Shown):
-        """Fails once, as the shot is begun with bent pictures."""
+        """Fails once, when the shot begins with bent pictures."""
 
         failures = iter([DeviceMemoryError("no room")])
 
@@ -205,7 +205,7 @@ def test_only_equirectangular_eyes_that_one_picture_shows_have_a_rim():
 
 
 def film_of(place, count, *, pixel_format=FMT):
-    """Frames of two eyes side by side."""
+    """Make frames of two eyes side by side."""
     frame = solid_frame(pixel_format, (SIDE, 2 * SIDE), (0.1, 0.1, 0.1))
     eye = (eye_with(place)[0, 0, 0] > 0.5) * np.uint8(204) + np.uint8(16)
     return [frame.with_planes((np.hstack([eye, eye]), *frame.planes[1:])) for _ in range(count)]
@@ -233,8 +233,8 @@ def test_a_film_of_people_at_the_rim_is_shown_bent_in_every_direction(place, ben
     shown = [one.reshape(2, 3, SIDE, SIDE) for one in network.pictures if one.shape[-2:] == (SIDE, SIDE)]
     network.pictures = shown[-3:]
     if bidirectional:
-        there, back = shown[-9:-6], shown[-3:]  # between them the memory of the way back is warmed up
-        network.pictures = [one[..., ::-1] for one in reversed(back)]  # it is mirrored
+        there, back = shown[-9:-6], shown[-3:]  # between them the backward pass warms up its memory
+        network.pictures = [one[..., ::-1] for one in reversed(back)]  # mirrored
         assert are_bent(network, images) == [bent] * 3
         network.pictures = there
     assert are_bent(network, images) == [bent] * 3

@@ -16,14 +16,14 @@ SIZE = 27, 48
 
 
 def tiles(image):
-    """[3, 27, 48], 0..1, of a picture."""
+    """Shrink a picture to [3, 27, 48], 0..1."""
     return np.moveaxis(
         cv2.resize(image.astype(np.float32) / 255, SIZE[::-1], interpolation=cv2.INTER_AREA), -1, 0
     )
 
 
 def pan(image, frames, *, speed, first=0):
-    """A camera that moves to the right by so many samples of 300 a frame."""
+    """Simulate a camera that moves to the right by ``speed`` samples, of 300, a frame."""
     return [tiles(image[100:270, round(first + speed * at) :][:, :300]) for at in range(frames)]
 
 
@@ -32,12 +32,12 @@ FIRST, SECOND, THIRD, _ = (pan(place, 12, speed=1) for place in PLACES)
 
 
 def flash(picture, strength=3.0):
-    """Lit from the right, and blown out there."""
+    """Light a picture from the right, and overexpose it there."""
     return np.clip(picture * (1 + strength * np.linspace(0.2, 1, picture.shape[-1])), 0, 1).astype(np.float32)
 
 
 def cuts(film, *, threshold=0.05, gathered=1):
-    """Numbers of the frames that begin a shot."""
+    """Return the numbers of the frames that begin a shot."""
     detector = SceneCutDetector(threshold)
     batches = [np.stack(film[first : first + gathered]) for first in range(0, len(film), gathered)]
     starts = [start for batch in batches for decided in detector.see(batch) for start in decided]

@@ -1,4 +1,4 @@
-"""Pictures that a network with memory sees before its answers count."""
+"""Tests of the pictures that a network with memory sees before its answers count."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vitascope.segmentation.matting.look_ahead import SETTLING_SIDE, settle
 
 
 class Watched(TrailNetwork):
-    """Notes the sizes of the pictures that it is shown, and their means."""
+    """Records the sizes and means of its pictures."""
 
     def __init__(self):
         super().__init__()
@@ -65,7 +65,7 @@ def test_a_memory_that_lies_nowhere_is_shown_the_picture_as_it_is():
 
 @pytest.mark.fetched_model
 def test_a_suit_beside_a_helmet_is_whole_at_once(rvm_model_path):
-    """The astronaut's chest, which the network leaves out of the first frames of a shot when nothing has settled."""
+    """Check the astronaut's chest: without settling, the network leaves it out of the first frames of a shot."""
     picture = np.ascontiguousarray(data.astronaut().transpose(2, 0, 1)[None, None], np.float32) / 255
     picture = np.repeat(np.repeat(picture, 2, axis=3), 2, axis=4)[..., :768, :768]
     network = RvmNetwork(rvm_model_path, downsample_ratio=1.0, threads=2)

@@ -1,4 +1,4 @@
-"""Frames that are held where a shot begins."""
+"""Tests of the frames that are held at the beginning of a shot."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_the_end_of_a_run_cuts_a_beginning_short():
 
 
 def test_memory_of_what_a_batch_is_made_of_is_held_and_no_more():
-    """However short the shots are: a chain of batches would hold a video."""
+    """Check short shots: a chain of batches would hold the whole video."""
     beginnings = ShotBeginnings(8)
     for number in range(50):
         for batch in beginnings.add(batch_of([2 * number, 2 * number + 1], [False, True])):

@@ -1,4 +1,4 @@
-"""Stretches of shots, whatever batches frames come in."""
+"""Tests of windows of shots, in whatever batches frames arrive."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_what_needs_no_pictures_does_not_wait_and_what_follows_begins_anew():
 
 
 def test_memory_of_what_a_window_is_made_of_is_held_and_no_more():
-    """However long the shot is: a chain of batches would hold a video."""
+    """Check a long shot: a chain of batches would hold the whole video."""
     windows, of_a_batch = ShotWindows(), 7
     for number in range(60):
         for window in windows.add(

@@ -1,4 +1,4 @@
-"""What a network remembers, frame by frame: over cuts, small calls and a GPU that runs out of memory."""
+"""Tests of a network's memory from frame to frame: over cuts, small calls, and a GPU that runs out of memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vitascope.vr.projection import Equirectangular
 
 
 class HistoryState:
-    """The pictures seen since the last reset."""
+    """Holds the pictures seen since the last reset."""
 
     def __init__(self):
         self.seen = []
@@ -30,7 +30,7 @@ class HistoryState:
 
 
 class HistoryNetwork:
-    """Answers a picture with the number of pictures that its state had seen; fails where a call is too large."""
+    """Answers with the number of pictures that its state has seen; fails if a call is too large."""
 
     name = "history"
 
@@ -55,7 +55,7 @@ class HistoryNetwork:
 
 
 def histories(starts, *, most=100, most_frames=None, calls=1):
-    """For each frame what the network had seen before it; and what was said of shortages."""
+    """Return what the network had seen before each frame, and the reported shortages."""
     network = HistoryNetwork(most=most)
     said = []
     sizer = AdaptiveBatchSizer(
@@ -80,7 +80,7 @@ def histories(starts, *, most=100, most_frames=None, calls=1):
     calls=st.integers(1, 4),
 )
 def test_every_frame_sees_its_shot_and_nothing_else(starts, most_frames, most, calls):
-    """However calls are cut, and whatever did not fit: the histories are those of one large call."""
+    """Check that histories equal those of one large call, however calls are cut, and whatever did not fit."""
     expected, _ = histories(starts)
     actual, _ = histories(starts, most=most, most_frames=most_frames, calls=calls)
     assert actual == expected
@@ -114,7 +114,7 @@ def test_parts_end_at_shots_and_at_the_bound():
 
 @pytest.mark.parametrize("part", ["show", "take_back"])
 def test_where_fisheye_pictures_do_not_fit_the_call_is_made_again_with_fewer(monkeypatch, part):
-    """Memory that runs out around the network costs no frame, and moves no state twice."""
+    """Check that a shortage of memory around the network costs no frame, and advances no state twice."""
     views = FisheyeViews(Equirectangular(180, 180), NetworkInput((8, 8), "NCHW"), (8, 8))
     inner, fails = getattr(FisheyeViews, part), [True]
 
@@ -139,7 +139,7 @@ def test_where_fisheye_pictures_do_not_fit_the_call_is_made_again_with_fewer(mon
 
 
 class FollowingTrailState(TrailState):
-    """Knows whether people may be followed."""
+    """Says whether people may be followed."""
 
     follows_people = False
 
@@ -152,7 +152,7 @@ class FollowingTrailState(TrailState):
 
 
 class FollowingTrail(TrailNetwork):
-    """Notes for each call whether people might be followed in it, and how many frames it had."""
+    """Records for each call its number of frames, and whether people may be followed in it."""
 
     def new_state(self):
         return FollowingTrailState()
@@ -184,4 +184,4 @@ def test_people_are_followed_where_whole_pictures_are_seen_in_their_order(infere
     assert any(may_follow for _, may_follow in network.calls) == follows
     if follows:
         assert network.calls[-1] == (5, True)
-        assert not network.calls[0][1]  # the shot's beginning is made whole
+        assert not network.calls[0][1]  # the beginning of the shot is computed whole

@@ -1,4 +1,4 @@
-"""Left and right mattes that agree: synthetic stereo of known depth, and errors that were put into one eye."""
+"""Tests of the agreement of left and right mattes, with synthetic stereo of known depth and errors in one eye."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LENSES = [Fisheye(180), Rectilinear(80, 80)]
 
 @cache
 def seen(lens) -> tuple[View, Camera]:
-    """A person 1 m away, and one of whom the first hides a part."""
+    """Render a person 1 m away, and another whom the first partly hides."""
     figures = (
         Figure(person_picture(512), Place(-6, -5, 0.9), height_m=1),
         Figure(person_picture(512, seed=1), Place(8, 0, 2.2), height_m=1.8),
@@ -50,7 +50,7 @@ def seen(lens) -> tuple[View, Camera]:
 
 
 def eyes_of(plane):
-    """[2, ...] of a frame."""
+    """Split a frame into its eyes, [2, ...]."""
     return np.stack([plane[:, :SIDE], plane[:, SIDE:]])
 
 
@@ -59,7 +59,7 @@ def pictures_of(view):
 
 
 def with_errors(view):
-    """The truth, as soft as networks make it, with holes and outgrowths that each eye has for itself: [2, h, w]."""
+    """Make the true alpha as soft as a network's, with holes and bulges that differ between the eyes: [2, h, w]."""
     alpha = eyes_of(view.alpha).copy()
     for eye, matte in enumerate(alpha):
         noise = cv2.GaussianBlur(
@@ -95,13 +95,13 @@ def test_eyes_agree_more_and_are_no_worse(lens, form):
         assert agreed.offset is not None
         assert (
             agreed.gain.shape == agreed.offset.shape == (2, 1, SIDE, SIDE)
-        )  # nothing asks for the foreground's
+        )  # the foreground's are not needed
         alpha = agreed.gain[:, -1] * grey + agreed.offset[:, -1]
     floor, _ = score(view, camera, eyes_of(view.alpha))
     (before, error_before), (after, error_after) = score(view, camera, own), score(view, camera, alpha)
     assert before > 3 * floor
     assert after - floor < (before - floor) / 2
-    # What a network gets wrong is larger than these drawn errors, and falls: benchmarks/vr_stereo.py.
+    # A network's errors are larger than these, and shrink: benchmarks/vr_stereo.py.
     assert error_after < 1.03 * error_before
 
 
@@ -111,14 +111,14 @@ def test_looking_near_people_alone_changes_nothing(lens, monkeypatch):
     estimate, pictures = MatteEstimate(alpha=with_errors(view)), pictures_of(view)
     agreement = StereoAgreement.of_eyes(lens, WANTED, right_eye_first=False)
     near = agreement.agree([estimate], [pictures])[0].alpha
-    monkeypatch.setattr(stereo_agreement, "_NOBODY", -1.0)  # people are everywhere
+    monkeypatch.setattr(stereo_agreement, "_NOBODY", -1.0)  # treat all places as near people
     everywhere = agreement.agree([estimate], [pictures])[0].alpha
     assert np.abs(near - everywhere).max() < 0.01
     assert np.abs(near - everywhere).mean() < 1e-5
 
 
 def coefficients(view, side):
-    """What a guided filter makes of mattes with errors of their own, seen in pictures of so many samples a side."""
+    """Fit a guided filter to mattes with errors in each eye, in pictures of ``side`` samples."""
     pictures = resized(pictures_of(view), (side, side))
     alpha = resized(with_errors(view)[:, None], (side, side))[:, 0]
     gain, offset = guided_coefficients(pictures, alpha)
@@ -126,7 +126,7 @@ def coefficients(view, side):
 
 
 def drawn(estimate, pictures):
-    """Alpha [2, h, w] of large pictures."""
+    """Compute alpha [2, h, w] of large pictures."""
     gain, offset = (resized(each, (SIDE, SIDE))[:, 0] for each in (estimate.gain, estimate.offset))
     return (gain * pictures.mean(axis=1) + offset).clip(0, 1)
 
@@ -148,13 +148,13 @@ def test_eyes_agree_more_in_pictures_larger_than_the_networks(lens, side):
 
 
 @pytest.mark.parametrize("lens", LENSES)
-@pytest.mark.parametrize("side", [256, 320])  # parts of the second are rounded to five coarse samples
+@pytest.mark.parametrize("side", [256, 320])  # at 320, some parts are rounded to five coarse samples
 def test_looking_near_people_alone_in_larger_pictures_changes_nothing(lens, side, monkeypatch):
     view, _ = seen(lens)
     own, pictures = coefficients(view, side), pictures_of(view)
     agreement = StereoAgreement.of_eyes(lens, WANTED, right_eye_first=False)
     near = agreement.agree([own], [pictures])[0]
-    monkeypatch.setattr(stereo_agreement, "_NOBODY", -1.0)  # people are everywhere
+    monkeypatch.setattr(stereo_agreement, "_NOBODY", -1.0)  # treat all places as near people
     everywhere = agreement.agree([own], [pictures])[0]
     apart = np.abs(drawn(near, pictures) - drawn(everywhere, pictures))
     assert apart.max() < 0.01
@@ -169,10 +169,10 @@ def test_where_the_other_eye_shows_a_place_of_larger_pictures_is_told_from_small
     exact = stereo_agreement._geometry(agreement, (256, 300), None)
     assert made.samples_per_disparity == pytest.approx(exact.samples_per_disparity, rel=1e-3)
     seen = made.shown * exact.shown > 0
-    assert seen.mean() > 0.98 * exact.shown.mean()  # but for a sample at a circle's rim
+    assert seen.mean() > 0.98 * exact.shown.mean()  # except a sample at the rim of a circle
     powers = np.array([0.1, 0.1**2, 0.1**3], np.float32)[:, None, None]
     apart = np.abs(((made.curves - exact.curves).reshape(2, 2, 3, 256, 300) * powers).sum(axis=2)).max(axis=1)
-    assert apart[seen].max() < 0.1  # samples, of something near
+    assert apart[seen].max() < 0.1  # samples, for something near
 
 
 def test_of_large_pictures_no_more_is_held_than_a_video_needs():
@@ -199,7 +199,7 @@ def test_nobody_is_of_the_size_of_larger_pictures_too():
 
 
 def two_close_together(gap, *, near=12, far=0, side=256):
-    """Eyes [2, ...] that see two textured people beside each other, one nearer; disparities in samples."""
+    """Make eyes [2, ...] that see two textured people side by side, one nearer; disparities in samples."""
     random = np.random.default_rng(0)
     pictures, mattes = np.full((2, side, side, 3), 0.4, np.float32), np.zeros((2, side, side), np.float32)
     for first, last, disparity in ((140 + gap, 200, far), (80, 140, near)):
@@ -216,12 +216,12 @@ def test_of_two_people_close_together_the_nearer_has_their_own_disparity_up_to_t
     found, blend = [], stereo_agreement.blend_eyes
 
     def blend_eyes(planes, smaller, disparity, *rest, **options):
-        found.append(disparity * 256)  # of a flat lens it is a share of the width
+        found.append(disparity * 256)  # for a flat lens, a share of the width
         return blend(planes, smaller, disparity, *rest, **options)
 
     monkeypatch.setattr(stereo_agreement, "blend_eyes", blend_eyes)
     wanted = NetworkInput((256, 256), "NCHW")
-    monkeypatch.setattr(stereo_agreement, "_NOBODY", -1.0)  # disparities of whole pictures
+    monkeypatch.setattr(stereo_agreement, "_NOBODY", -1.0)  # find disparities everywhere
     StereoAgreement.of_eyes(None, wanted, right_eye_first=False).agree(
         [MatteEstimate(alpha=mattes)], [pictures]
     )
@@ -231,7 +231,7 @@ def test_of_two_people_close_together_the_nearer_has_their_own_disparity_up_to_t
 
 
 def one_picture_twice():
-    """Pictures of both eyes, each with the noise that its encoder left, and mattes that differ."""
+    """Make one picture for both eyes, each with its own encoder noise, and mattes that differ."""
     view, _ = seen(LENSES[0])
     random = np.random.default_rng(0)
     pictures = np.repeat(pictures_of(view)[:1], 2, axis=0)
@@ -241,7 +241,7 @@ def one_picture_twice():
 
 
 def errors_of_disparity(pictures, mattes, view, camera, monkeypatch):
-    """How far what is found along people's outlines, inside, is from the truth, in samples."""
+    """Return the errors of the disparities just inside the outlines of people, in samples."""
     found, blend = [], stereo_agreement.blend_eyes
 
     def blend_eyes(planes, smaller, disparity, *rest, **options):
@@ -250,7 +250,7 @@ def errors_of_disparity(pictures, mattes, view, camera, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(stereo_agreement, "blend_eyes", blend_eyes)
-        patch.setattr(stereo_agreement, "_NOBODY", -1.0)  # disparities of whole pictures
+        patch.setattr(stereo_agreement, "_NOBODY", -1.0)  # find disparities everywhere
         StereoAgreement.of_eyes(camera.lens, WANTED, right_eye_first=False).agree(
             [MatteEstimate(alpha=mattes)], [pictures]
         )
@@ -270,7 +270,7 @@ def test_windows_that_follow_the_shape_of_people_come_nearer_to_the_true_dispari
     noise = np.random.default_rng(3).normal(0, 0.02, (2, 3, SIDE, SIDE))
     pictures = (pictures_of(view) + noise).astype(np.float32).clip(0, 1)
     with_shape = errors_of_disparity(pictures, with_errors(view), view, camera, monkeypatch)
-    monkeypatch.setattr(stereo_agreement, "_START_SHARE", 1e-5)  # less than any two differ by
+    monkeypatch.setattr(stereo_agreement, "_START_SHARE", 1e-5)  # smaller than any difference
     without = errors_of_disparity(pictures, with_errors(view), view, camera, monkeypatch)
     assert np.median(with_shape) < 0.15
     assert np.median(with_shape) < 0.93 * np.median(without)
@@ -327,7 +327,7 @@ def test_whom_one_eye_alone_sees_keeps_his_matte():
     view, _ = seen(lens)
     own = eyes_of(view.alpha).copy()
     pictures = pictures_of(view)
-    # A bright board at the left eye's left border, which the right eye does not show.
+    # A bright board at the left border of the left eye, which the right eye does not show.
     pictures[0, :, 200:320, :20] = np.random.default_rng(0).random((3, 120, 20))
     own[0, 200:320, :20] = 1
     agreed = StereoAgreement.of_eyes(lens, WANTED, right_eye_first=False).agree(
@@ -340,7 +340,7 @@ def test_whom_one_eye_alone_sees_keeps_his_matte():
 def test_eyes_in_the_wrong_order_do_no_harm(lens):
     view, camera = seen(lens)
     own = with_errors(view)
-    # Flat pictures are looked through in both directions.
+    # Flat pictures are searched in both directions.
     agreed = StereoAgreement.of_eyes(lens, WANTED, right_eye_first=True).agree(
         [MatteEstimate(alpha=own)], [pictures_of(view)]
     )[0]
@@ -404,7 +404,7 @@ def test_a_stream_brings_its_eyes_together_unless_told_otherwise(lens, monkeypat
     stream = matting(lens)
     for one in stream.infer([stream.find_cuts(stream.prepare([frame, frame]))]):
         stream.settle(one)
-        stream.settle(one)  # once is enough
+        stream.settle(one)  # the second call has no effect
     pictures = 4 if lens == Equirectangular(360, 180) else 2
     assert [shape[0] for shape in seen_by] == [pictures, pictures]
 

@@ -1,4 +1,4 @@
-"""A video is known again by its content."""
+"""Check that a video is recognised by its content."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_of_a_large_file_ends_and_samples_count(tmp_path, where):
     film = tmp_path / "film.mp4"
     film.write_bytes(content)
     before = video_fingerprint(film)
-    if where == WHOLE_BYTES:  # everywhere in the middle, as another encoding would
+    if where == WHOLE_BYTES:  # throughout the middle, as another encoding would
         content[1 << 20 : -(1 << 20) : 1000] = b"x" * len(content[1 << 20 : -(1 << 20) : 1000])
     else:
         content[where] = 1

@@ -1,4 +1,4 @@
-"""A video of two people, and a machine on which nothing is fetched."""
+"""Fixtures: a video of two people, and a machine that fetches nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vitascope.models.store.store import ModelStore
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No network is fetched: a scripted one mattes, and nothing finds faces."""
+    """Fetch no networks: a scripted one computes mattes, and none finds faces."""
 
     def refuse(_: object, name: str, **__: object) -> None:
         raise ModelUnavailableError(f"model {name!r} could not be fetched (offline)")
@@ -23,14 +23,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(ModelStore, "pull", refuse)
     network = BrightnessNetwork()
-    network.name = "selfie"  # what is kept is told apart by what the catalogue says of a network
+    network.name = "selfie"  # stored results are told apart by the network's catalogue entry
     segment_with(monkeypatch, network, name="selfie")
     return tmp_path / "home"
 
 
 @pytest.fixture
 def clip(home: Path, tmp_path: Path) -> Path:
-    """20 frames, 24 a second."""
+    """Write a clip of 20 frames, 24 a second."""
     return write_clip(
         tmp_path / "in.mkv", width=96, height=64, frame_count=20, paint=two_people, codec="ffv1"
     )

@@ -1,4 +1,4 @@
-"""Appearance: a person in other light is recognised, another person is not."""
+"""Check that a person is recognised in other light, and another person is not."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ SIZE = (60, 30)
 
 
 def dressed(head, top, legs, *, light=1.0, seed=0):
-    """A person of three colours, and where they are."""
+    """Draw a person in three colours; also returns their mask."""
     picture = np.random.default_rng(seed).normal(0, 6, (*SIZE, 3))
     for rows, color in ((slice(0, 12), head), (slice(12, 36), top), (slice(36, 60), legs)):
         picture[rows] += color

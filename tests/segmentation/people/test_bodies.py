@@ -1,4 +1,4 @@
-"""Somebody carried to the next frame by their colours, against motion that is known."""
+"""Tests of finding a person in the next frame by their colours, with known motion."""
 
 import cv2
 import numpy as np
@@ -29,11 +29,11 @@ def somebody(*, seen: float) -> Body:
 
 @given(HALF_CELLS, HALF_CELLS)
 def test_somebody_who_meets_others_is_found_by_colour_where_they_moved(right, down):
-    motion, body = MotionField(SIZE), somebody(seen=0)  # the motion of what is seen says nothing
+    motion, body = MotionField(SIZE), somebody(seen=0)  # motion of what is seen gives no hint
     rgb = moved(body.rgb, right / 2, down / 2)
     carried = carried_bodies({3: body}, rgb, motion.grid, motion, alone=())[3]
     assert carried.whole == pytest.approx(moved(body.whole, right / 2, down / 2), abs=1e-5)
-    assert carried.speed.tolist() == pytest.approx([0.1 * right, 0.1 * down])  # a fifth of how they moved
+    assert carried.speed.tolist() == pytest.approx([0.1 * right, 0.1 * down])  # a fifth of their motion
 
 
 def test_of_moves_that_fit_as_well_the_usual_one_is_taken():

@@ -1,4 +1,4 @@
-"""When faces are looked for, and which of them are described."""
+"""Tests of when faces are looked for, and which of them are described."""
 
 from types import SimpleNamespace
 
@@ -24,7 +24,7 @@ def looks(count, *, begins=(0,)):
 
 
 def face(left=20, *, height=40.0, score=0.9, nose=0.0):
-    """In a square; the nose is moved by that share of it."""
+    """Make a square face; its nose is moved by that share of its size."""
     points = UPRIGHT * height + (left, 10)
     points[2, 0] += nose * height
     return Face(left, 10, height, height, score, points)
@@ -65,7 +65,7 @@ def test_a_shots_first_faces_are_described_and_one_of_four_later_ones():
     ("seen", "is_described"),
     [
         ({}, True),
-        ({"height": 20}, False),  # too small to say who it is
+        ({"height": 20}, False),  # too small to tell people apart
         ({"score": 0.55}, False),  # blurred
         ({"nose": 0.3}, False),  # turned away
     ],
@@ -100,7 +100,7 @@ def test_what_is_seen_of_a_face_is_the_mean():
 
 
 class Store:
-    """Has some of the networks."""
+    """Offers some of the networks."""
 
     def __init__(self, *there):
         self._there = there

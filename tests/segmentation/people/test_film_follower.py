@@ -1,4 +1,4 @@
-"""People followed through a whole video, here and in a process of its own."""
+"""Tests of following people through a whole video, in this process and in a separate one."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ CLOTHES = {1: (220, 60, 40), 2: (60, 90, 210)}
 
 
 def looks(shots=2, frames_each=30):
-    """Two people who cross in each shot."""
+    """Simulate two people who cross in each shot."""
     ground = np.random.default_rng(7).integers(60, 120, (*SIZE, 3))
     frames = SmallFrames()
     for n in range(shots * frames_each):
@@ -63,7 +63,7 @@ def test_a_process_finds_what_is_found_here(process):
     for eye, same, (_, expected, _) in zip(pictures_here[:-1], pictures_there[:-1], looks(), strict=True):
         np.testing.assert_array_equal(eye, expected)
         np.testing.assert_array_equal(same, expected)
-    assert pictures_there[-1] is None  # the end
+    assert pictures_there[-1] is None  # marks the end
     for one, same in zip(found_here, found_there, strict=True):
         assert type(one) is type(same)
         if isinstance(one, Settled):
@@ -76,7 +76,7 @@ def test_a_process_finds_what_is_found_here(process):
 def test_each_frame_is_settled_once_and_before_its_shot_ends():
     follower = FilmFollower()
     steps = [step for frame, _, faces in looks() for step in follower.look(frame, faces)]
-    found = settle([*steps, *follower.end_shot()])  # nobody waited for them
+    found = settle([*steps, *follower.end_shot()])  # nothing settled these steps before
     settled = [one for one in found if not isinstance(one, Sighting)]
     ends = [at for at, one in enumerate(settled) if isinstance(one, ShotEnded)]
     assert ends == [30, 61]
@@ -85,7 +85,7 @@ def test_each_frame_is_settled_once_and_before_its_shot_ends():
 
 
 def wandering(seed, count=120, people=3):
-    """People who swing to and fro before one another; one of them now and then has an arm that moves away."""
+    """Simulate people who swing past one another; at times the first has an arm that moves away."""
     random = np.random.default_rng(seed)
     ground, clothes = random.integers(60, 120, (*SIZE, 3)), random.integers(30, 230, (people, 3))
     phases, speeds = random.uniform(0, 6.3, people), random.uniform(1, 4, people)

@@ -1,4 +1,4 @@
-"""Following people through a shot: synthetic people of coloured parts, whose truth is known to the cell."""
+"""Tests of following people through a shot, with synthetic people whose place is known to the cell."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ CLOTHES = {
 
 
 def shot(walks, frames, *, order=lambda time: (), size=SIZE, clothes=CLOTHES):
-    """Pictures, mattes and truth of people that walk: middles as functions of time, 0 to 1."""
+    """Simulate people who walk: pictures, mattes and truth; ``walks`` maps time, 0 to 1, to a person's middle."""
     random = np.random.default_rng(7)
     ground = random.integers(60, 120, (*size, 3))
     for n in range(frames):
@@ -33,7 +33,7 @@ def shot(walks, frames, *, order=lambda time: (), size=SIZE, clothes=CLOTHES):
 
 
 def done(steps):
-    """Frames whose labels are settled, after what was to be given out before them has been."""
+    """Return the frames whose labels are settled, after finishing the crossings before them."""
     labels = []
     for step in steps:
         if isinstance(step, GivingOut):
@@ -55,7 +55,7 @@ def followed(steps, *, faces=lambda n: ()):
 
 
 def wrong(labels, truths, who):
-    """Share of a person's cells, frame by frame, that are not given to whom most of theirs are."""
+    """Return a person's main number, and the share of their cells in each frame that have another."""
     name = np.bincount(labels[truths == who]).argmax()
     area = np.maximum((truths == who).sum(axis=(1, 2)), 1)
     return name, ((truths == who) & (labels != name)).sum(axis=(1, 2)) / area
@@ -97,11 +97,11 @@ def test_what_the_network_misses_of_somebody_in_a_crossing_is_rarely_given_to_th
     gone = missed & (truths == 2)
     crossing = slice(18, 42)
     given = (gone & (surroundings == other)).sum(axis=(1, 2)) / np.maximum(gone.sum(axis=(1, 2)), 1)
-    assert given[crossing].mean() < 0.2  # where the nearest got it, 0.29
+    assert given[crossing].mean() < 0.2  # 0.29 if the nearest person got it
 
 
 def test_people_who_turn_round_behind_one_another_keep_their_numbers():
-    """By motion alone they would have crossed; their looks say that they did not."""
+    """Check that appearance overrides motion: by motion alone, these two would have crossed."""
     walks = {1: lambda t: 35 + 25 * np.sin(np.pi * t), 2: lambda t: 85 - 25 * np.sin(np.pi * t)}
     _, labels, truths = followed(shot(walks, 50))
     for who in (1, 2):
@@ -112,7 +112,7 @@ def test_people_who_turn_round_behind_one_another_keep_their_numbers():
 def test_somebody_wholly_hidden_comes_back_as_themselves():
     walks = {2: lambda t: 60, 1: lambda t: 20 + 80 * t}
     follower, labels, truths = followed(shot(walks, 61))
-    assert (truths == 2).sum(axis=(1, 2)).min() == 0  # hidden at some time
+    assert (truths == 2).sum(axis=(1, 2)).min() == 0  # fully hidden at some time
     assert len(follower.confirmed) == 2
     for who in (1, 2):
         _, lost = wrong(labels, truths, who)
@@ -127,10 +127,10 @@ def test_who_comes_out_behind_somebody_like_them_is_not_taken_for_a_part_of_them
     walks = {
         1: lambda t: 40 + 40 * t,
         2: lambda t: 76 - 10 * t,
-    }  # in touch to the end: nothing is given out anew
+    }  # they touch to the end, so no crossing is settled later
     _, labels, truths = followed(shot(walks, 60, order=lambda _: (2, 1), clothes=alike))
     _, lost = wrong(labels, truths, 2)
-    assert lost[-10:].max() < 0.1  # 0.8, where who is hidden was looked for on who hides them
+    assert lost[-10:].max() < 0.1  # 0.8 if the hidden person is searched for on the one who hides them
 
 
 def test_faces_tell_people_apart_who_touch_from_the_first_frame():
@@ -174,7 +174,7 @@ def test_who_stands_behind_something_narrow_or_for_a_moment_is_one_person(width,
 
 
 def behind_a_gap(steps, gap_at):
-    """Without the cells of the columns (first, end) that are hidden in each frame, if any are."""
+    """Hide the columns (first, end) that ``gap_at`` returns for a frame, if any."""
     for n, (rgb, alpha, truth) in enumerate(steps):
         if columns := gap_at(n):
             hidden = slice(*columns)
@@ -183,7 +183,7 @@ def behind_a_gap(steps, gap_at):
 
 
 def wide(steps):
-    """Somebody who fills half of the picture's width."""
+    """Make the person fill half of the picture's width."""
     for rgb, _, _ in steps:
         rgb[10:, 30:90] = np.repeat(rgb[10:, 52:68], 4, axis=1)[:, :60]
         truth = np.zeros(SIZE, np.uint8)
@@ -233,7 +233,7 @@ def test_who_comes_in_later_gets_the_next_number():
 
 
 def test_who_is_followed_does_not_wait_until_a_crossing_is_given_out():
-    """One passes two others: the end of the second crossing is looked at with the labels of the first."""
+    """Check one person who passes two others: the second crossing ends before the labels of the first are settled."""
     walks = {1: lambda t: 10 + 110 * t, 2: lambda t: 40, 3: lambda t: 92}
     crossings = []
 
@@ -255,7 +255,7 @@ def test_who_is_followed_does_not_wait_until_a_crossing_is_given_out():
     labels = np.stack([one.labels for one in waiting])
     assert (before != labels).any()
     assert (labels == at_once).all()
-    crossings[-1].finish()  # who comes second finds nothing to do
+    crossings[-1].finish()  # the second call does nothing
     assert (labels == np.stack([one.labels for one in waiting])).all()
 
 
@@ -284,7 +284,7 @@ def test_surroundings_belong_to_the_nearest_within_reach():
 
 @pytest.mark.parametrize("late", [48, 56, 66])
 def test_a_shoulder_that_comes_out_from_behind_somebody_is_no_new_person(late):
-    """The network sees it late, when it is large, and far from what it sees of the rest."""
+    """Check a shoulder that the network sees late: it is large then, and far from the rest of the person."""
     random = np.random.default_rng(3)
     ground = random.integers(60, 120, (*SIZE, 3))
     steps = []
@@ -323,7 +323,7 @@ def test_halves_of_a_person_whose_waist_the_network_misses_are_one_person():
 
 
 def test_who_sits_below_another_is_somebody():
-    """As in rows of seats: the lower one has a face."""
+    """Check rows of seats: the lower person has a face."""
     steps = []
     for rgb, alpha, truth in shot({1: lambda _: 40}, 20):
         alpha[34:40] = 0
@@ -334,7 +334,7 @@ def test_who_sits_below_another_is_somebody():
 
 @pytest.mark.parametrize("seed", [19, 20])
 def test_people_whom_the_network_tears_at_random_are_followed_to_the_end(seed):
-    """Parts are taken for somebody, meet, and become parts of others one after the other."""
+    """Check parts that are taken for people, meet, and become parts of others one after the other."""
     random = np.random.default_rng(seed)
     count = int(random.integers(2, 4))
     ways = [(random.uniform(0, 120), random.uniform(-120, 120), random.uniform(0, 3)) for _ in range(count)]
@@ -369,7 +369,7 @@ def test_the_faces_of_who_crosses_are_not_mixed_up():
 
     def faces(n):
         places = {who: walk(n / 39) for who, walk in walks.items()}
-        hidden = abs(places[1] - places[2]) < 12  # then only the one in front shows a face, where both are
+        hidden = abs(places[1] - places[2]) < 12  # here only the one in front shows a face
         return [(x - 4, 11, 8, 8, own[who]) for who, x in places.items() if not (hidden and who == 1)]
 
     follower, labels, truths = followed(shot(walks, 40), faces=faces)
@@ -381,7 +381,10 @@ def test_the_faces_of_who_crosses_are_not_mixed_up():
 
 
 def test_who_turns_out_to_be_the_other_after_a_crossing_shows_their_own_face_from_then_on():
-    """Alike but for their hair, they are followed by motion, and named by colour once they are apart."""
+    """Check two people who differ only in their hair.
+
+    They are followed by motion, and named by colour once they are apart.
+    """
     alike = {1: CLOTHES[1], 2: ((170, 180, 150), *CLOTHES[1][1:])}
     walks = {1: lambda t: 25 + 70 * t, 2: lambda t: 95 - 70 * t}
     own = {who: np.eye(128, dtype=np.float32)[who] for who in walks}

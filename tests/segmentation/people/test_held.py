@@ -1,4 +1,4 @@
-"""Things that kept people hold, with a scripted finder of things."""
+"""Tests of keeping things that kept people hold, with a scripted detector of things."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def box(left, top, width, height):
 
 
 def scene(n, *, thing_moves=True, with_thing=True, person_left=None):
-    """Frame n: RGB, matte, thing. A person goes right by 2 pixels a frame; at their side is a blue thing."""
+    """Make frame ``n``: RGB, matte, thing. A person with a blue thing at their side moves right, 2 pixels a frame."""
     left = 40 + 2 * n if person_left is None else person_left
     thing = box(left + 40 if thing_moves else 80, 70, 24, 24)
     person = box(left, 30, 40, 114) * (1 - thing)
@@ -93,7 +93,7 @@ def test_of_two_things_that_touch_the_one_that_stays_behind_is_not_held():
     for n in range(13):
         rgb, alpha, thing, other = frame(n)
         found = things.added(rgb, alpha, None, starts_shot=n == 0)
-        if n == 0:  # nobody has moved
+        if n == 0:  # nobody has moved yet
             assert overlap(found, other) > 0.9
         if n >= 4:
             assert overlap(found, thing) > 0.8
@@ -102,7 +102,7 @@ def test_of_two_things_that_touch_the_one_that_stays_behind_is_not_held():
 
 @pytest.mark.parametrize("when", ["later", "between looks"])
 def test_a_thing_in_which_the_room_is_reflected_is_held_whole(when):
-    """Polished: half of it shows the same for a while, wherever it goes."""
+    """Check a polished thing: half of it looks the same for a while, wherever it moves."""
     things = HeldThings(blue, every=4)
     for n in range(17):
         rgb, alpha, _ = scene(n, with_thing=False)
@@ -130,7 +130,7 @@ def test_a_thing_that_does_not_stand_out_for_a_while_is_carried_on_and_then_let_
         return blue(picture) if len(looks) < 2 else np.zeros(picture.shape[:2], np.float32)
 
     found, thing = followed(9, find=at_first)
-    assert overlap(found, thing) > 0.6  # what optical flow leaves of a thing of 24 pixels after 8 frames
+    assert overlap(found, thing) > 0.6  # left by optical flow after 8 frames of a thing of 24 pixels
     looks.clear()
     assert followed(20, find=at_first)[0] is None
 
@@ -165,7 +165,7 @@ def test_looks_are_cut_to_the_surroundings_of_the_kept():
 
 
 class _Without:
-    """Leaves a part out, as a region that is never kept."""
+    """Leaves out a part, like a region that is never kept."""
 
     def share_at(self, _, __=None):
         share = np.ones((1, *SIZE), np.float32)
@@ -208,7 +208,10 @@ def test_held_things_are_part_of_the_matte_but_where_a_region_is_never_kept(form
 
 @pytest.fixture
 def film(home: Path, tmp_path: Path) -> Path:
-    """Two people who walk towards one another; at the left one's side is a blue box, dark for the scripted network."""
+    """Write a video of two people who approach each other.
+
+    The left one holds a blue box, which is dark for the scripted network.
+    """
 
     def paint(n):
         picture = two_people(n)
@@ -236,7 +239,7 @@ def test_the_setting_acts_with_and_without_a_choice_of_people(film, monkeypatch)
         with Segmenter(settings=settings) as segmenter:
             return np.stack([step.alpha for step in segmenter.stream(film)])
 
-    def box_of(alphas):  # of 4 x 7 samples to the network: motion soon loses it
+    def box_of(alphas):  # 4 x 7 samples for the network, so motion soon loses it
         return np.mean([alphas[n, 32:42, 6 + n : 11 + n].mean() for n in range(3)])
 
     everybody = mattes()

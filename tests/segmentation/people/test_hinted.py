@@ -1,4 +1,4 @@
-"""Hints for a video: who is kept when, marks in pictures, regions that are never kept."""
+"""Tests of hints: who is kept when, marks in pictures, and regions that are never kept."""
 
 import os
 
@@ -23,7 +23,7 @@ from vitascope.segmentation.stills import StillSegmenter
 
 @pytest.fixture
 def hinted(clip, tmp_path):
-    """Mattes of the clip with hints."""
+    """Return a function that computes mattes of the clip with hints."""
 
     def mattes(text, **settings):
         path = tmp_path / "in.hints.yaml"
@@ -35,7 +35,7 @@ def hinted(clip, tmp_path):
 
 
 def seen(mattes, who, n):
-    """True, or False, where all of a person is in a matte, or nothing."""
+    """Check that a matte has all of a person or nothing, and return which."""
     middle = 20 + n if who == 1 else 76 - n
     body = mattes[n, 20:60, middle - 6 : middle + 6]
     assert body.min() > 200 or body.max() < 20, (who, n, body.min(), body.max())
@@ -122,7 +122,7 @@ def test_regions_of_one_eye(home, tmp_path):
 
 
 def test_strokes_are_carried_by_the_motion(hinted):
-    # The upper body of person 1, painted in frame 10, where it stands at x 30.
+    # The upper body of person 1, painted in frame 10, where the person is at x 30.
     mattes = hinted(
         "marks:\n  - at: 0.4167\n    stroke: [[0.3125, 0.3], [0.3125, 0.55]]\n    radius: 0.06\n    do: remove\n"
     )
@@ -217,7 +217,7 @@ def test_live_pictures_and_stills_do_not_pass_over_who_is_kept(clip):
 
 
 def test_a_stroke_at_one_moment_is_that_of_the_whole_film(clip, home, tmp_path):
-    """The studio looks at single frames: it carries a stroke no further, with the same result."""
+    """Check single frames as the studio requests them: it carries a stroke no further, with the same result."""
     stroke = "[[0.27, 0.3], [0.27, 0.95]]"
     mark = f"at: 0.25\n    stroke: {stroke}\n    radius: 0.1\n    do: remove"
     (tmp_path / "in.hints.yaml").write_text(f"marks:\n  - {mark}\n")
@@ -259,5 +259,5 @@ def test_strokes_of_a_frame_are_painted_over_one_another_and_the_video_is_read_o
     )
     with open_video(clip) as reader:
         assert Keeping(reader, vr_of(reader.info, loaded.settings.video), loaded.settings).layers
-    assert added == [True, False]  # the last stroke of each frame covers the one below it
+    assert added == [True, False]  # the last stroke of a frame covers earlier ones
     assert len(begins) == 1

@@ -1,4 +1,4 @@
-"""Who people of another shot are, and how sure that is."""
+"""Tests of recognising people in other shots, and of how certain that is."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ COLORS = {"red": (200, 40, 40), "blue": (40, 60, 200), "green": (50, 180, 60)}
 
 
 def face(who, *, off=0.3):
-    """What a shot shows of somebody's face; of those of two people, as far as strangers' are apart."""
+    """Describe a face; faces of two people differ as much as those of strangers."""
     random = np.random.default_rng(who)
     looks, seen = FaceLooks(), np.zeros(128, np.float32)
     seen[who] = 0.6
@@ -60,7 +60,10 @@ def test_two_who_are_seen_together_are_two():
 
 
 def test_how_sure_look_alikes_are_who_are_seen_together():
-    """Nobody is two people at once: only an exchange of both could be right, too. It was 6 %."""
+    """Check that certainty is high: nobody is two people, so only an exchange of both could be right, too.
+
+    It was 6 %.
+    """
     people = Identities()
     people.recognise([track(1, "red", who=1)])
     for begin in (20, 40):
@@ -85,9 +88,9 @@ def test_who_leaves_and_comes_back_in_a_shot_is_one():
 def test_numbers_end_before_labels_do():
     people = Identities()
     for _ in range(3):
-        # All at the same time: no two of them are one.
+        # All at the same time, so no two of them are the same person.
         named = people.recognise([track(number, "red", x=number / 100) for number in range(1, 101)])
-    assert len(named) == 100  # known again
+    assert len(named) == 100  # all recognised
     named = people.recognise([track(number, "blue", x=number / 200) for number in range(1, 201)])
     assert max(named.values()) == MOST_PEOPLE
     assert len(named) == MOST_PEOPLE - 100

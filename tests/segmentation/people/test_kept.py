@@ -1,4 +1,4 @@
-"""Mattes of some people only."""
+"""Tests of mattes of some people only."""
 
 from fractions import Fraction
 from types import SimpleNamespace
@@ -21,7 +21,7 @@ def frame(seconds=0.0):
 
 
 class Table:
-    """Person 1 on the left, 2 on the right, nobody's above."""
+    """Finds person 1 on the left, 2 on the right, and nobody at the top."""
 
     def seconds_at(self, pts):
         return pts / 25
@@ -37,7 +37,7 @@ class Table:
 
 
 class Looks:
-    """What was found in one frame, and in those beside it."""
+    """Holds the looks at one frame, and at those before and after."""
 
     def __init__(self, *around, beside=()):
         self._around = [(1 / len(around), Look(labels)) for labels in around]
@@ -54,7 +54,7 @@ class Looks:
 
 
 class Everybody:
-    """An estimator with random answers in either form."""
+    """Estimates random mattes, as alpha or as coefficients."""
 
     def __init__(self, form):
         random = np.random.default_rng(0)
@@ -85,7 +85,7 @@ def test_shares_add_up_to_the_whole(form):
         for name in ("gain", "offset"):
             total = sum(getattr(one, name)[:, -1] for one in parts)
             assert np.allclose(total, getattr(inner.answer, name)[:, -1], atol=1e-5)
-            # What restores colour at edges is not alpha's.
+            # Channels that restore colour at edges do not change.
             assert (getattr(parts[0], name)[:, :3] == getattr(inner.answer, name)[:, :3]).all()
 
 
@@ -98,7 +98,7 @@ def test_the_other_is_gone_and_the_kept_one_whole(edges_add_up):
 
 
 def share_beside(columns, *, edges_add_up, keeps=1):
-    """The share of each column; person 1 covers so many columns from the left, 2 the others."""
+    """Return the share of each column; person 1 covers ``columns`` from the left, person 2 the rest."""
     labels = np.full((1, 9, 40), 2, np.uint8)
     labels[..., :columns] = 1
     choice = Choice((Rule(frozenset({keeps}), keeps=True),))
@@ -123,7 +123,7 @@ def test_the_smaller_of_two_gives_up_less():
 
 
 def test_nobody_is_no_stranger():
-    """Where the only other person is far away, who is kept is whole up to their own edge."""
+    """Check that a kept person is whole up to their own edge if the only other person is far away."""
     labels = np.zeros((1, 9, 40), np.uint8)
     labels[..., 4:14], labels[..., 30:36] = 1, 2
     one = [Rule(frozenset({2}), keeps=False)], [Rule(frozenset({1}), keeps=True)]
@@ -136,7 +136,7 @@ def test_nobody_is_no_stranger():
 
 
 def looks_at(place, other):
-    """Somebody who is kept, and one who is not."""
+    """Label a kept person and one who is not kept."""
     labels = np.zeros((1, 24, 60), np.uint8)
     labels[:, 2:, place : place + 14] = 1
     labels[:, 2:, other : other + 10] = 2
@@ -145,7 +145,7 @@ def looks_at(place, other):
 
 @pytest.mark.parametrize("edges_add_up", [True, False])
 def test_an_arm_that_one_look_gives_to_the_wrong_one_is_left_out(edges_add_up):
-    """The others, before and after, know whose it is."""
+    """Check that the looks before and after correct it."""
     wrong = looks_at(16, 30)
     right = wrong.copy()
     right[:, 10:14, 26:30] = 2
@@ -158,7 +158,7 @@ def test_an_arm_that_one_look_gives_to_the_wrong_one_is_left_out(edges_add_up):
 
 @pytest.mark.parametrize("cells", [1, 12])
 def test_of_two_who_pass_quickly_the_looks_beside_say_nothing(cells):
-    """Otherwise they would take half of who is kept."""
+    """Check that these looks are ignored, as they would take half of the kept person."""
     now, before, after = looks_at(20, 30), looks_at(20 - cells, 30 + cells), looks_at(20 + cells, 30 - cells)
     choice = Choice((Rule(frozenset({1}), keeps=True),))
     alone, among = (
@@ -172,7 +172,7 @@ def test_of_two_who_pass_quickly_the_looks_beside_say_nothing(cells):
 
 @pytest.mark.parametrize("cells", [2, 5, 8])
 def test_an_arm_that_moves_far_from_others_stays(cells):
-    """Looks beside say where it was; nobody else was there."""
+    """Check that these looks, in which nobody else was there, do not remove it."""
 
     def arm_at(row):
         labels = looks_at(4, 48)
@@ -210,16 +210,19 @@ def test_between_two_frames_the_edge_of_who_moves_lies_midway():
     before[..., 6:], after[..., 10:] = 2, 2
     choice = Choice((Rule(frozenset({1}), keeps=True),))
     share = PeopleLayer(Looks(before, after), choice, edges_add_up=True).share_at(frame())
-    assert (share[..., :7] == 1).all()  # nothing is half theirs that was only in one frame
+    assert (share[..., :7] == 1).all()  # nothing is half theirs because of one frame only
     assert (share[..., 9:] == 0).all()
 
 
 @pytest.mark.parametrize("edges_add_up", [True, False])
 @pytest.mark.parametrize("known", [True, False])
 def test_who_touches_is_told_apart_by_colour(edges_add_up, known):
-    """Cells know the line to a cell of four samples; the picture knows it to one, whether the network saw it or not."""
+    """Check that colour finds the edge to a sample: cells have four.
+
+    The network has seen the picture or has not (``known``).
+    """
     labels = np.full((1, *GRID), 2, np.uint8)
-    labels[..., :7] = 1  # to sample 28; it is at 30
+    labels[..., :7] = 1  # to sample 28, while the edge is at 30
     picture = np.zeros((1, 3, *SIZE), np.float32)
     picture[:, 0, :, :30], picture[:, 2, :, 30:] = 0.8, 0.8
     inner = SimpleNamespace(estimate=lambda _: [MatteEstimate(alpha=np.ones((1, *SIZE), np.float32))])
@@ -243,7 +246,7 @@ def test_who_touches_is_told_apart_by_colour(edges_add_up, known):
 
 
 def test_frames_of_a_batch_are_each_as_alone(monkeypatch):
-    """Their shares are computed side by side, in more groups than one."""
+    """Check that shares computed side by side, in several groups, are the same."""
     monkeypatch.setattr("vitascope.segmentation.people.kept.available_cores", lambda: 3)
     random = np.random.default_rng(1)
     pictures = random.random((7, 1, 3, *SIZE), np.float32)
@@ -352,7 +355,7 @@ def test_rules_of_other_times_do_not_contradict_one_another():
 
 
 class Painted:
-    """Adds on the left, and keeps half."""
+    """Adds on the left, and keeps half of the rest."""
 
     def share_at(self, *_):
         return np.full((1, 2, 2), 0.5, np.float32)
@@ -377,7 +380,7 @@ def test_what_is_added_is_there_whatever_the_network_says(form):
 
 
 class InTurn:
-    """An estimator that finds person 1 in every fourth frame, and person 2 in all of them."""
+    """Finds person 1 in every fourth frame, and person 2 in all of them."""
 
     def estimate(self, batch):
         answers = []

@@ -1,4 +1,4 @@
-"""From a video to who is in it, and to a video of some of them."""
+"""Tests of the way from a video to the people in it, and to a video of some of them."""
 
 import errno
 import json
@@ -46,7 +46,10 @@ def test_a_scan_finds_everybody_and_keeps_what_it_found(clip):
 
 
 def test_shots_of_few_looks_are_shots(home, tmp_path):
-    """By every third frame alone the detector missed cuts, and whoever stood there got the number of another."""
+    """Check that cuts between looks are found.
+
+    From every third frame alone, some were missed, and people got the numbers of others.
+    """
     lengths = (20, 16, 18)
     place = cv2.resize(data.coffee(), (96, 64))
     people = [cv2.resize(one, (36, 48)) for one in (data.astronaut()[:300, 60:330], data.chelsea())]
@@ -82,7 +85,7 @@ def test_a_look_that_another_run_takes_is_waited_for(clip):
         clip, load_settings(), store=ModelStore(clip.parent / "home"), on_start=the_other_finishes
     )
     assert told == [(("another run is already looking for its people; waiting for it",), True)]
-    assert [person.number for person in table.people] == [5]  # what the other found
+    assert [person.number for person in table.people] == [5]  # found by the other run
     assert not list(path.parent.glob(".*"))
 
 
@@ -145,7 +148,7 @@ def test_pictures_of_people_show_pixels_as_wide_as_they_are(home, tmp_path, turn
 
 
 def test_of_a_part_those_are_listed_who_are_in_it(tmp_path, clip, monkeypatch, capsys):
-    """By a look at the whole video that is kept, with the numbers that it gave."""
+    """Check that a stored scan of the whole video is used, with its numbers."""
     wanted = load_settings().settings.video
     with PeopleWriter(table_path(clip, wanted)) as writer:
         seen = [Presence(1, 0, 6, 0.3, 1.0, 10, 0), Presence(2, 12, 19, 0.1, 1.0, 10, 9)]
@@ -213,8 +216,8 @@ def test_the_wearer_of_a_vr_video_is_left_out_by_name_in_both_eyes(home, tmp_pat
     def paint(n):
         picture = np.full((128, 256, 3), (30, 50, 40), np.uint8)
         for left in (0, 128):
-            picture[40:88, left + 24 + n : left + 44 + n] = (250, 220, 60)  # somebody stands there
-            picture[96:, left + 40 : left + 88] = (90, 250, 230)  # the wearer's own legs
+            picture[40:88, left + 24 + n : left + 44 + n] = (250, 220, 60)  # a person who stands there
+            picture[96:, left + 40 : left + 88] = (90, 250, 230)  # the camera wearer's own legs
         return picture
 
     clip = write_clip(tmp_path / "in.mkv", width=256, height=128, frame_count=12, paint=paint, codec="ffv1")
@@ -248,7 +251,7 @@ def test_a_network_that_hardly_sees_who_is_kept_is_told(clip, tmp_path, monkeypa
         def infer(self, images, state):
             answers = super().infer(images, state)
             for answer, frame in zip(answers, images, strict=True):
-                if frame[0, :, :, : frame.shape[-1] // 3].max() > 0.9:  # person 1 is on the left until then
+                if frame[0, :, :, : frame.shape[-1] // 3].max() > 0.9:  # where person 1 is
                     answer.alpha[:] *= 0.4
             return answers
 
@@ -291,7 +294,7 @@ def test_the_command_draws_and_tells(clip, tmp_path, capsys):
     assert code == 0
     assert [person["number"] for person in json.loads(said)["people"]] == [1, 2]
     drawn = cv2.imread(str(sheet), cv2.IMREAD_COLOR_RGB).reshape(-1, 3).astype(int)
-    for color in COLORS.values():  # both are in it
+    for color in COLORS.values():  # both people are in it
         assert (np.abs(drawn - color).max(axis=1) < 40).sum() > 300
     code, said, _ = run(capsys, "people", clip)
     assert code == 0
@@ -304,7 +307,7 @@ def test_the_command_draws_and_tells(clip, tmp_path, capsys):
     assert "already exists" in complaint
     code, _, complaint = run(capsys, "people", clip, "-o", tmp_path / "sheet.jpg")
     assert (code, "is a PNG" in complaint) == (4, True)
-    code, said, complaint = run(capsys, "people", clip, "--start", "5")  # the whole video was looked at
+    code, said, complaint = run(capsys, "people", clip, "--start", "5")  # the stored scan has all of it
     assert (code, said) == (3, "")
     assert "no frame between 5 s and the end" in complaint
 
@@ -313,7 +316,7 @@ def test_a_sheet_that_cannot_be_written_does_not_cost_the_answer(clip, tmp_path,
     lost = tmp_path / "in" / "no" / "folder"
     lost.parent.parent.touch()
     code, said, complaint = run(capsys, "people", clip, "-o", lost / "sheet.png", "--again")
-    assert (code, said) == (4, "")  # before anybody is looked for
+    assert (code, said) == (4, "")  # before the scan
     assert "a part of the path is a file" in complaint
 
     def full(*_):
@@ -342,7 +345,7 @@ def test_the_segment_command_keeps_whom_the_sheet_shows(clip, tmp_path, capsys):
 
 
 def test_processes_that_share_a_video_keep_the_same_people(tmp_path, monkeypatch):
-    """Each looks the labels up by time, wherever its stretch begins."""
+    """Check that every process finds the labels by time, wherever its stretch begins."""
     monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path / "home"))
     picture = np.ascontiguousarray(astronaut()[:256:2, 60:316:2])
     clip = write_clip(

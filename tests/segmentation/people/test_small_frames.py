@@ -1,4 +1,4 @@
-"""Frames as people are followed in them."""
+"""Tests of the small frames in which people are followed."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from vitascope.segmentation.people.small_frames import SmallFrames
 
 
 def picture(shift=0, size=(90, 320), seed=1):
-    """Blobs, moved to the right: float32 [3, H, W]."""
+    """Draw blobs, shifted to the right: float32 [3, H, W]."""
     blobs = np.random.default_rng(seed).random((3, size[0] // 10, size[1] // 10), np.float32)
     return np.roll(np.kron(blobs, np.ones((1, 10, 10), np.float32)), shift, axis=2)
 

@@ -1,4 +1,4 @@
-"""Shares by colour, between two people of one colour each."""
+"""Tests of sharing a strip by colour, between two people of one colour each."""
 
 import numpy as np
 import pytest
@@ -10,14 +10,14 @@ RED, BLUE = np.float32((0.8, 0.1, 0.1)), np.float32((0.1, 0.2, 0.7))
 
 
 def two(left=RED, right=BLUE):
-    """The one on the left ends within a cell."""
+    """Draw two people; the left one ends within a cell."""
     rgb = np.empty((*SIZE, 3), np.float32)
     rgb[:, :LINE], rgb[:, LINE:] = left, right
     return rgb
 
 
 def by_cells(column):
-    """What cells say of the left one, whose line they know to a cell."""
+    """Return the left one's share by cells, which is accurate to a cell."""
     share = np.zeros(SIZE, np.float32)
     share[:, :column] = 1
     return share
@@ -43,7 +43,7 @@ def test_beyond_the_strip_and_beside_nobody_all_stays():
     rgb[:, 60:] = RED
     alpha = np.ones(SIZE, np.float32)
     found = shares_by_color(rgb, by_cells(40), alpha, cell=CELL)
-    assert not found[:, 60:].any()  # somebody in the kept one's colour who stands elsewhere
+    assert not found[:, 60:].any()  # a distant person in the kept one's colour
     alpha[:, LINE:] = 0
     found = shares_by_color(rgb, by_cells(40), alpha, cell=CELL)
     assert np.abs(found - by_cells(40)).max() < 0.05

@@ -1,4 +1,4 @@
-"""The file of who is in a video."""
+"""Tests of the file that stores who is in a video."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -43,7 +43,7 @@ def test_what_was_written_is_read_at_its_time(tmp_path):
 
 
 def test_looks_are_read_once_from_any_thread(tmp_path, monkeypatch):
-    """Around the border of two pieces, which would else take turns."""
+    """Check looks around the border of two pieces, which would otherwise be loaded in turn."""
     table = write(tmp_path / "a.zip")
     read, read_piece = [], table._read
     monkeypatch.setattr(table, "_read", lambda at: read.append(at) or read_piece(at))
@@ -52,8 +52,8 @@ def test_looks_are_read_once_from_any_thread(tmp_path, monkeypatch):
         found = list(threads.map(table.looks_around, wanted))
     assert [int(look.labels.max()) for ((_, look),) in found] == [2 - pts % 2 for pts in wanted]
     assert len({id(look) for ((_, look),) in found}) == 8
-    assert len(read) <= 8  # each look once, whichever piece lay open
-    assert all(look.labels.base is None for ((_, look),) in found)  # no piece is kept by its looks
+    assert len(read) <= 8  # each look once, whichever piece was loaded
+    assert all(look.labels.base is None for ((_, look),) in found)  # looks do not hold their piece in memory
 
 
 def test_a_shot_whose_first_frame_was_not_looked_at_takes_the_next(tmp_path):
@@ -64,10 +64,10 @@ def test_a_shot_whose_first_frame_was_not_looked_at_takes_the_next(tmp_path):
             writer.end_shot({1: 1, 2: 2})
         writer.finish([], faces={}, time_base=(1, 25), origin_pts=0, **FACTS)
     table = PeopleTable(tmp_path / "a.zip")
-    assert table.labels_at(5).max() == 1  # between 4 and 6, and nobody says that a shot began
+    assert table.labels_at(5).max() == 1  # between 4 and 6, without a hint that a shot began
     assert table.labels_at(5, since=5).max() == 2
     assert table.labels_at(8, since=5).max() == 2
-    assert table.labels_at(11, since=11).max() == 2  # nothing later was looked at
+    assert table.labels_at(11, since=11).max() == 2  # no later frame was looked at
 
 
 def test_between_two_frames_both_count_by_how_near_they_are(tmp_path):
@@ -84,10 +84,10 @@ def test_between_two_frames_both_count_by_how_near_they_are(tmp_path):
 
     assert around(4) == [(1.0, 2)]
     assert around(5) == [(0.25, 1), (0.75, 2)]
-    assert around(511) == [(0.25, 2), (0.75, 1)]  # of two pieces of one shot
+    assert around(511) == [(0.25, 2), (0.75, 1)]  # in two pieces of one shot
     assert around(509) == [(0.25, 1), (0.75, 2)]
-    assert around(518) == [(1.0, 2)]  # the next frame is another shot's
-    assert around(5, since=5) == [(1.0, 1)]  # what is before belongs to the shot before
+    assert around(518) == [(1.0, 2)]  # the next frame is in another shot
+    assert around(5, since=5) == [(1.0, 1)]  # the frame before is in another shot
     assert around(-3) == [(1.0, 1)]
 
 
@@ -108,14 +108,14 @@ def test_a_look_before_and_a_look_after_are_those_of_the_shot(tmp_path):
 
     assert beside(8) == [[(1.0, 2)], [(1.0, 4)]]
     assert beside(9) == [[(0.25, 3), (0.75, 2)], [(0.25, 5), (0.75, 4)]]
-    assert beside(0) == [[(1.0, 2)]]  # nothing before the first
-    assert beside(512) == [[(1.0, 28)], [(1.0, 30)]]  # of two pieces of one shot
-    assert beside(516) == [[(1.0, 29)]]  # what follows is another shot's
+    assert beside(0) == [[(1.0, 2)]]  # there is nothing earlier
+    assert beside(512) == [[(1.0, 28)], [(1.0, 30)]]  # in two pieces of one shot
+    assert beside(516) == [[(1.0, 29)]]  # the next is in another shot
     assert beside(520, since=520) == [[(1.0, 32)]]
 
 
 def test_a_look_after_lies_no_further_than_the_next_but_one(tmp_path):
-    """Frames of variable rate: the next look is far away, and those behind it are close together."""
+    """Check frames of variable rate: the next look is far away, and those after it are close together."""
     looks = [0, *range(100, 160, 4)]
     with PeopleWriter(tmp_path / "a.zip") as writer:
         for number, pts in enumerate(looks, start=1):
@@ -153,7 +153,7 @@ def test_who_is_seen_in_a_part_keeps_the_number_and_the_part_of_the_time(tmp_pat
 
     assert table.seen_between(0, None) == table.people
     assert between(1, 3) == [(1, [(1, 2)]), (2, [(1, 3)])]
-    assert between(3, 4) == [(2, [(3, 4)])]  # not who comes again as it ends
+    assert between(3, 4) == [(2, [(3, 4)])]  # without the person who returns at its end
     assert between(4.5, None) == [(1, [(4.5, 5)])]
     assert between(6, None) == []
 
@@ -184,7 +184,7 @@ def test_a_whole_video_serves_a_stretch_of_it_and_another_video_nothing(tmp_path
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a file that is always full")
 def test_a_full_disk_is_named_and_nothing_stays(tmp_path):
-    """The archive is not completed on the way out, over the error that says why."""
+    """Check that closing the archive does not hide the error that says why."""
     labels = np.random.default_rng(1).integers(0, 255, (1, 400, 400), np.uint8)
     with (
         Path("/dev/full").open("wb") as full,

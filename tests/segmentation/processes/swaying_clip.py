@@ -1,4 +1,4 @@
-"""A short video of somebody who sways, and every packet of a file: what runs that share a video are compared with."""
+"""A short video of a swaying person, and the packets of a file, to compare runs that share a video."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _swaying(n: int):
 
 
 def swaying_clip(folder: Path, *, frame_count: int) -> Path:
-    """128 x 128, with sound and a keyframe in every 12 frames."""
+    """Write a clip of 128 x 128, with sound and a keyframe in every 12 frames."""
     return write_clip(
         folder / "in.mp4",
         width=128,
@@ -31,6 +31,6 @@ def swaying_clip(folder: Path, *, frame_count: int) -> Path:
 
 
 def packets(path: Path) -> list[tuple[int, int | None, int | None, bytes]]:
-    """Every packet of every stream: its stream, pts, dts and bytes."""
+    """Return every packet of every stream: its stream, pts, dts and bytes."""
     with av.open(str(path)) as container:
         return [(p.stream.index, p.pts, p.dts, bytes(p)) for p in container.demux() if p.size]

@@ -1,4 +1,4 @@
-"""A Ray cluster that shares films: real nodes on this machine, and what becomes of a film when one of them is lost."""
+"""Tests of a Ray cluster that shares videos: real nodes on this machine, and what happens when one is lost."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ray = pytest.importorskip("ray", reason="a cluster needs Ray: pip install 'vitas
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.slow,
-    # Ray's own, at its borders: sockets and files that its processes keep open.
+    # Ray's own warnings when it ends: sockets and files that its processes leave open.
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -55,7 +55,7 @@ FLAGS = {
     "processing.overlap_frames": 8,
     "edges.temporal_smoothing": 0.5,
     "gpu.device": "cpu",
-    "video.scene_cut_threshold": 0,  # there are none, and looking for them takes a fifth of such a run
+    "video.scene_cut_threshold": 0,  # there are none, and the search takes a fifth of such a run
     **brightness_settings(),
 }
 FRAMES, STRETCHES = 72, 6
@@ -69,22 +69,22 @@ def clip(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def two():
-    """Two processes of this machine."""
+    """Return a segmenter that uses two processes of this machine."""
     with Segmenter(profile="fast", settings=FLAGS | {"processing.use_multiprocessing": True}) as segmenter:
         yield segmenter
 
 
 @pytest.fixture(scope="module")
 def by_processes(clip, two, tmp_path_factory):
-    """What two processes of this machine make."""
+    """Return the packets of what two processes of this machine write."""
     out = tmp_path_factory.mktemp("processes") / "o.mp4"
     two.write(clip, [("key", out)])
     return packets(out)
 
 
 def with_node(cluster, **args):
-    """A node more. Ray gives each 30 s to start; what a busy machine has not started then is ended and tried again."""
-    args |= {"include_log_monitor": False, "no_monitor": True}  # which send logs on and order machines
+    """Add a node. Ray gives each 30 s to start: one that is not started in time is ended, and tried again."""
+    args |= {"include_log_monitor": False, "no_monitor": True}  # these would forward logs and order machines
     for _ in range(3):
         try:
             return cluster.add_node(**args)
@@ -99,7 +99,7 @@ def with_node(cluster, **args):
 
 
 def cluster_of_one(*, cores):
-    """A cluster with its first node."""
+    """Start a cluster with one node."""
     from ray.cluster_utils import Cluster
 
     cluster = Cluster()
@@ -108,9 +108,9 @@ def cluster_of_one(*, cores):
 
 
 class Connection:
-    """This process's connection to a cluster, which stays from test to test.
+    """Holds this process's connection to a cluster, from test to test.
 
-    What nodes are asked is answered by processes that start for the connection and stay with it.
+    Processes that start for the connection answer questions to nodes, and stay with it.
     """
 
     def __init__(self):
@@ -138,19 +138,20 @@ def connection():
 
 @pytest.fixture
 def disconnected(connection):
-    """Whoever needs the cluster connects to it, as users' runs do."""
+    """Close the connection, for tests that connect themselves as users' runs do."""
     connection.close()
 
 
 @pytest.fixture(scope="module")
 def cluster(connection):
-    """Three nodes on this machine, of a core each; and those with GPUs that a test had and the next may have, too."""
+    """Start three nodes on this machine, one core each; GPU nodes of one test stay for the next."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_worker_niceness", "0")  # else whoever tests beside them takes the cores
-        # Ray knows of a node that is gone after 5 questions; it asks each every 3 s, which tests would wait for.
+        patch.setenv("RAY_worker_niceness", "0")  # else, tests that run beside them would take the cores
+        # Ray declares a node dead after 5 unanswered checks; by default it checks every 3 s, and tests would
+        # wait.
         patch.setenv("RAY_health_check_period_ms", "500")
-        # Who has answered a question waits for the next: Ray ends those beyond a node's cores after a second, and a
-        # process takes longer than that to start.
+        # Keep processes that have answered a question: Ray ends those beyond a node's cores after a second,
+        # and a new one takes longer than that to start.
         patch.setenv("RAY_num_workers_soft_limit", "8")
         cluster = cluster_of_one(cores=1)
         try:
@@ -163,15 +164,15 @@ def cluster(connection):
 
 
 class GpuNodes:
-    """Nodes of a cluster that say they have GPUs. They stay from test to test: one takes seconds to start."""
+    """Holds nodes that claim to have GPUs, from test to test, as one takes seconds to start."""
 
     def __init__(self, cluster):
         self._cluster = cluster
         self._there = []
-        """How many GPUs each has, and its node."""
+        """For each node, its number of GPUs and the node."""
 
     def have(self, *gpu_counts):
-        """Let there be these and no others; what Vitascope knows of each."""
+        """Keep exactly these nodes, and return what Vitascope knows of each."""
         left, self._there = self._there, []
         for count in gpu_counts:
             one = next((one for one in left if one[0] == count), None)
@@ -196,7 +197,7 @@ def all_gpu_nodes(cluster):
 
 @pytest.fixture
 def nodes(cluster, all_gpu_nodes, connection):
-    """The three nodes, and no other; this process is connected."""
+    """Return the cluster with the three nodes alone, connected to this process."""
     all_gpu_nodes.have()
     connection.open(cluster.address)
     return cluster
@@ -204,7 +205,7 @@ def nodes(cluster, all_gpu_nodes, connection):
 
 @pytest.fixture
 def gpu_nodes(cluster, all_gpu_nodes, connection):
-    """Adds nodes with GPUs of so many bytes to the three; this process is connected."""
+    """Return a function that adds nodes with GPUs of these sizes, in bytes; this process is connected."""
     connection.open(cluster.address)
     return lambda *memories: all_gpu_nodes.have(*map(len, memories))
 
@@ -214,7 +215,7 @@ def shared(nodes, **flags):
 
 
 class TestOneCrew:
-    """Somebody on each of three nodes, from video to video."""
+    """Tests of one process on each of three nodes, used for several videos."""
 
     @pytest.fixture(scope="class")
     def three(self, cluster, all_gpu_nodes, connection):
@@ -255,14 +256,14 @@ class TestOneCrew:
         victim = process_of(seat)
         three.write(clip, [("key", tmp_path / "o.mp4")], on_start=lambda _: os.kill(victim, signal.SIGKILL))
         assert packets(tmp_path / "o.mp4") == by_processes
-        os.kill(process_of(makers._seats[1]), signal.SIGKILL)  # which is idle
+        os.kill(process_of(makers._seats[1]), signal.SIGKILL)  # this one is idle
         report = three.write(clip, [("key", tmp_path / "again.mp4")])
         assert "3 of 3 processes" in report.device
         assert process_of(seat) != victim
 
 
 def test_nodes_keep_the_people_whom_this_machine_found(clip, nodes, tmp_path, monkeypatch):
-    """One person left of the middle and one right of it; the nodes have other homes than this process."""
+    """Check one person left of the middle and one on the right; the nodes have other homes than this process."""
     monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path / "home"))
     with open_video(clip) as reader:
         base, times = reader.info.time_base, [frame.pts for frame in reader]
@@ -301,18 +302,18 @@ def test_nodes_keep_the_people_whom_this_machine_found(clip, nodes, tmp_path, mo
         rate = float(container.streams.video[0].average_rate)
         masks = [frame.to_ndarray(format="gray") for frame in container.decode(video=0)]
     left_out = [mask[:, 80:].max() < 30 for mask in masks]
-    assert all(left_out[round(1.2 * rate) : round(1.9 * rate)])  # smoothing remembers some frames
+    assert all(left_out[round(1.2 * rate) : round(1.9 * rate)])  # smoothing shows earlier frames, too
     assert not any(left_out[: round(rate)])
 
 
 def alive_nodes():
-    """How many nodes Ray knows to be alive."""
+    """Return the number of nodes that Ray knows to be alive."""
     return sum(node["Alive"] for node in ray.nodes())
 
 
 @dataclass
 class Attempt:
-    """Somebody's work on a stretch, in seconds of this process."""
+    """One attempt at a stretch, timed by this process."""
 
     place: str
     stretch: int
@@ -323,7 +324,7 @@ class Attempt:
 
 @pytest.fixture
 def attempts(monkeypatch):
-    """All that was ordered of nodes, as it comes."""
+    """Record all attempts, in their order."""
     make, told = ClusterMakers.make, []
 
     def noted(makers, number, order, *, tell):
@@ -342,7 +343,7 @@ def attempts(monkeypatch):
 
 
 def seconds_lost(attempts, lost_at):
-    """From a loss until what was in hand there has begun anew elsewhere, less the time in which all others worked."""
+    """Measure from a loss until its stretch begins again elsewhere, without the time in which all others worked."""
     lost = [attempt for attempt in attempts if attempt.error is not None]
     seconds = [0.0]
     for one in lost:
@@ -356,14 +357,14 @@ def seconds_lost(attempts, lost_at):
 
 
 def test_a_node_that_is_lost_costs_its_stretch(clip, nodes, by_processes, tmp_path, attempts, monkeypatch):
-    """Three more join first, which then are killed: one in each third of a video.
+    """Check a node killed in each third of a video, of three that join first.
 
-    Each costs what it had in hand, and at most so many seconds until another has begun it anew. The same run without a
-    kill makes each stretch once.
+    Each kill costs the stretch in hand and at most ``MOST_SECONDS_LOST`` until another node begins it again.
+    A run without a kill makes each stretch once.
     """
 
     class Slow(cluster_module._Actor):
-        """Has something in hand when it is killed."""
+        """Is always in the middle of a stretch when it is killed."""
 
         def make(self, order):
             time.sleep(0.5)
@@ -375,7 +376,7 @@ def test_a_node_that_is_lost_costs_its_stretch(clip, nodes, by_processes, tmp_pa
     threads = []
 
     def losing(node, finished):
-        """What loses a node as soon as so many stretches are made, if it has one in hand; and when it did."""
+        """Return a function that loses a node after ``finished`` stretches, and the time of the loss."""
         lost_at = []
         place = next(one.label for one in cluster_module.nodes_of(ray) if one.node_id == node.node_id)
 
@@ -404,7 +405,7 @@ def test_a_node_that_is_lost_costs_its_stretch(clip, nodes, by_processes, tmp_pa
             made_twice.append(len(attempts) - STRETCHES)
             print("LOST", made_twice, seconds_lost(attempts, *lost_at), attempts)
             assert seconds_lost(attempts, *lost_at) <= MOST_SECONDS_LOST
-            # Ray itself may take seconds to know.
+            # Ray itself may take seconds to notice.
             ends_at = time.monotonic() + PATIENCE_SECONDS
             while alive_nodes() == alive and time.monotonic() < ends_at:
                 time.sleep(0.1)
@@ -434,10 +435,10 @@ vitascope.segment(sys.argv[1], sys.argv[2], profile="fast", settings={FLAGS})
 
 
 def killed_driver(clip, out, address, *, finished):
-    """Kill a run when so many of its stretches are there; how many were."""
+    """Kill a run when ``finished`` stretches exist; return how many there are."""
     script = DRIVER.replace("{FLAGS}", repr(FLAGS | {"processing.cluster": address}))
     folder = out.with_name(f".{out.name}.stretches")
-    deadline = time.monotonic() + 3 * PATIENCE_SECONDS  # it starts, connects, and starts others
+    deadline = time.monotonic() + 3 * PATIENCE_SECONDS  # it starts, connects and starts other processes
     with subprocess.Popen([sys.executable, "-c", script, str(clip), str(out)]) as driver:
         while len(list(folder.glob("*.stretch"))) < finished:
             assert driver.poll() is None
@@ -451,17 +452,17 @@ def killed_driver(clip, out, address, *, finished):
 def test_another_number_of_nodes_resumes_what_a_killed_driver_left(
     clip, nodes, two, by_processes, tmp_path, monkeypatch
 ):
-    """Three were at it: one more, then two of them, then none but two processes of this machine."""
+    """Check a run of three nodes that is resumed by four, by two, and by two processes of this machine."""
 
     def resumed_by(segmenter, out, there):
         report = segmenter.write(clip, [("key", out)], resume=True)
         assert packets(out) == by_processes
         (anew,) = (int(m[1]) for note in report.notes if (m := re.match(r"(\d) of 6 stretches w", note)))
-        assert anew <= STRETCHES - there  # a node may finish what it had in hand when its driver died
+        assert anew <= STRETCHES - there  # a node may have finished its stretch after its driver died
         return report
 
     left = killed_driver(clip, tmp_path / "more.mp4", nodes.address, finished=1)
-    # What it left, once more for each of the others. What a node still has in hand may end meanwhile.
+    # Copy what it left for each of the others. A node may still finish its stretch meanwhile.
     left_for = {}
     for name in ("fewer", "none"):
         kept = tmp_path / f".{name}.mp4.stretches"
@@ -490,7 +491,7 @@ def test_a_node_reads_and_writes_a_bucket(clip, by_processes, tmp_path, capsys, 
     flags = FLAGS | {"processing.num_threads": 1}
     sets = [word for key, value in flags.items() for word in ("--set", f"{key}={value}")]
     with bucket("cluster") as films:
-        # The node is started with the environment that says where the bucket is.
+        # The node inherits the environment, which says where the bucket is.
         cluster = cluster_of_one(cores=2)
         try:
             for video in (clip, short):
@@ -523,7 +524,7 @@ def test_a_node_reads_and_writes_a_bucket(clip, by_processes, tmp_path, capsys, 
 
 def test_what_a_node_does_not_see_is_said_before_the_first_stretch(clip, nodes, tmp_path, monkeypatch):
     class Blind(cluster_module._Actor):
-        """Sees less than it should, when told so: the folders of one machine are all the same here."""
+        """Sees less when told so, as all nodes share the folders of this machine."""
 
         unseen = None
 
@@ -560,7 +561,7 @@ def test_what_a_node_does_not_see_is_said_before_the_first_stretch(clip, nodes, 
 
 
 def versions_with(odd):
-    """What tells a node's versions, others on some nodes (by their ids); Ray sends it whole, too."""
+    """Report other versions on some nodes, by their ids; Ray sends this function whole."""
     tell, driver = cluster_module._versions_of(), os.getpid()
 
     def versions_of(packages):
@@ -653,7 +654,7 @@ def test_a_node_whose_cores_are_taken_is_waited_for_and_the_user_is_told(nodes, 
     opening = threading.Thread(target=makers.open, daemon=True)
     opening.start()
     try:
-        eventually(lambda: caplog.messages)  # of the first that is slow, be it only to start
+        eventually(lambda: caplog.messages)  # the first slow one, even if it is only starting
         assert re.fullmatch(
             r"waiting for node [\d.]+ \(\w+\); other runs may be using its cores", *caplog.messages
         )
@@ -671,7 +672,7 @@ def test_status_tells_nodes_and_films(clip, nodes, tmp_path, capsys):
     said = []
 
     def titles(pids):
-        """What Ray's dashboard shows of processes."""
+        """Return the process titles, which Ray's dashboard shows."""
         return [Path(f"/proc/{pid}/cmdline").read_bytes().partition(b"\0")[0].decode() for pid in pids]
 
     def ask(started):
@@ -685,7 +686,7 @@ def test_status_tells_nodes_and_films(clip, nodes, tmp_path, capsys):
             main(["cluster", "status", "--address", nodes.address, "--json"])
         said.append(capsys.readouterr().out)
 
-    # Long enough to be asked about.
+    # Long enough for the status command.
     slow = {"processing.overlap_frames": 90, "model.name": "selfie", "model.kind": None}
     with shared(nodes, **slow) as segmenter:
         segmenter.write(clip, [("key", tmp_path / "o.mp4")], on_start=ask)
@@ -701,7 +702,10 @@ GB = 10**9
 
 @pytest.fixture
 def placed(tmp_path, monkeypatch):
-    """Told the memory of each node's GPUs; whoever is started there notes where, and works on the CPU."""
+    """Return a function that sets the memory of each node's GPUs.
+
+    Processes started there record where they are, and work on the CPU.
+    """
     log = tmp_path / "placed"
     log.mkdir()
 
@@ -775,7 +779,7 @@ def test_no_gpu_that_is_large_enough_is_said(cluster, gpu_nodes, placed):
 
 
 def test_a_run_goes_to_gpus_whose_memory_it_fits(clip, cluster, by_processes, gpu_nodes, placed, tmp_path):
-    """A node with a GPU that is too small, and one with such a GPU and another: also after a process was lost."""
+    """Check nodes with one GPU that is too small, and with a small and a large one, also after a lost process."""
     small, mixed = gpu_nodes([GB], [GB, 8 * GB])
     begun_at = placed({small.node_id: [GB], mixed.node_id: [GB, 8 * GB]})
     out = tmp_path / "o"
@@ -799,7 +803,7 @@ def test_a_run_goes_to_gpus_whose_memory_it_fits(clip, cluster, by_processes, gp
 
 
 def test_who_share_a_gpu_get_the_large_one_and_another_the_small_one(cluster, gpu_nodes, placed):
-    """Ray gives the two halves of the first GPU to those who share, and it is too small for them."""
+    """Check that processes which share a GPU move to the large one, though Ray first gives them the small one."""
     (mixed,) = gpu_nodes([2 * GB, 8 * GB])
     begun_at = placed({mixed.node_id: [2 * GB, 8 * GB]})
     flags = FLAGS | {"gpu.device": "cuda", "gpu.device_ids": "0,0,1"}
@@ -859,7 +863,7 @@ def test_who_has_another_engine_than_most_is_left_out(engines, odd):
 
 
 def test_a_folder_is_a_queue_that_survives_a_lost_node(clip, nodes, two, by_processes, tmp_path, capsys):
-    """A long video and short ones; a node is lost meanwhile, and another run wants the same output."""
+    """Check a long video and short ones while a node is lost."""
     folder = tmp_path / "in"
     folder.mkdir()
     (folder / "long.mp4").hardlink_to(clip)

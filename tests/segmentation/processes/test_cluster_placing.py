@@ -1,4 +1,4 @@
-"""On which GPUs of a node a cluster's processes are started; Ray is a fake one, which gives out parts of GPUs."""
+"""Tests of the GPUs on which a cluster's processes start; a fake Ray gives out parts of GPUs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NODE = ClusterNode("ab" * 28, "10.0.0.1", 8, 2)
 
 
 class FakeRay:
-    """A node whose GPUs have so much memory, of which some parts are taken by other runs."""
+    """Simulates a node with GPUs of some memory, parts of which other runs hold."""
 
     def __init__(self, memory, *, taken=()):
         self.exceptions = ray.exceptions
@@ -58,7 +58,7 @@ class FakeRay:
         return actor
 
     def _schedule(self):
-        """Give out GPUs in the order of their numbers, a shared one before one that is free."""
+        """Give out GPUs by number, shared ones before free ones."""
         for actor in self.actors:
             if actor.number is None:
                 fit = [number for number, free in enumerate(self.free) if free >= actor.parts]
@@ -83,7 +83,7 @@ class FakeRay:
 
 
 def placed(fake, *, ids=None):
-    """Makers who are placed on a node; whose seats; and why who is not."""
+    """Place processes on a node; also returns the errors of those that got no place."""
     loaded = load_settings(flags={"gpu.device": "cuda", "gpu.device_ids": ids, **brightness_settings()})
     makers = ClusterMakers(loaded, address="auto")
     makers._ray, makers._is_open = fake, True
@@ -103,7 +103,7 @@ def test_who_share_a_gpu_get_the_large_one_and_another_the_small_one(memory):
 
 
 def test_where_nothing_is_left_who_is_misplaced_is_refused_in_a_line():
-    """Both GPUs are too small to be shared, and large enough for one."""
+    """Check two GPUs that are too small to share, and large enough for one process."""
     fake = FakeRay([2 * GB, 2 * GB])
     makers, failed = placed(fake, ids="0,0,1")
     assert sorted(failed) == [0, 1]
@@ -115,7 +115,7 @@ def test_where_nothing_is_left_who_is_misplaced_is_refused_in_a_line():
 
 
 def test_who_gets_no_gpu_is_not_waited_for_for_ever(monkeypatch):
-    """Another run holds one of the GPUs."""
+    """Check a GPU that another run holds."""
     monkeypatch.setattr(cluster_module, "_MOST_SECONDS_TO_A_GPU", 0.05)
     fake = FakeRay([8 * GB, 8 * GB], taken=[10_000])
     makers, failed = placed(fake)
@@ -126,7 +126,7 @@ def test_who_gets_no_gpu_is_not_waited_for_for_ever(monkeypatch):
 
 
 def test_who_is_placed_again_later_may_find_a_gpu():
-    """It is not gone for good."""
+    """Check that a refusal is not final."""
     fake = FakeRay([GB, 8 * GB])
     makers, failed = placed(fake)
     assert [*failed] == [0]
@@ -143,7 +143,7 @@ def test_who_is_placed_again_later_may_find_a_gpu():
     [
         ([Gpu("a", "1", 8 * GB, "0000:01:00.0", 5 * GB)], 5 * GB),
         ([Gpu("a", "1", 8 * GB, "0000:02:00.0", 5 * GB)], None),
-        ([Gpu("a", "1", 80 * GB, "0000:01:00.0", 70 * GB)], None),  # of which this is a slice
+        ([Gpu("a", "1", 80 * GB, "0000:01:00.0", 70 * GB)], None),  # the device is a slice of this
         ([Gpu("a", "1", None, "0000:01:00.0", 5 * GB)], None),
         ([Gpu("a", "1", 8 * GB, None, 5 * GB)], None),
         ([], None),

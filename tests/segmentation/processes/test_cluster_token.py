@@ -1,4 +1,4 @@
-"""A cluster that wants a token, and machines that have it, another one, or none."""
+"""Tests of a cluster that requires a token, and machines with it, with another one, or with none."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ TOKEN, ANOTHER = "0123456789abcdef" * 4, "fedcba9876543210" * 4
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory):
-    """The address of a cluster of one node that wants TOKEN."""
+    """Start a cluster of one node that requires TOKEN, and return its address."""
     told, port = tmp_path_factory.mktemp("guarded") / "told", free_port()
-    # A folder of its own, lest a later `auto` finds this cluster; short, for paths of sockets are.
+    # Use a separate folder, or a later `auto` would find this cluster; a short one, as socket paths are
+    # limited.
     folder = tempfile.mkdtemp(prefix="ray", dir="/tmp")
     words = ["--head", "--port", str(port), "--ray-client-server-port", str(free_port())]
     words += ["--temp-dir", folder, "--num-cpus", "0", "--include-dashboard", "false"]
@@ -44,13 +45,13 @@ def guarded(tmp_path_factory):
         yield f"127.0.0.1:{port}"
     finally:
         with suppress(ProcessLookupError):
-            os.killpg(node.pid, signal.SIGKILL)  # asked to end, they take half a minute
+            os.killpg(node.pid, signal.SIGKILL)  # a graceful end takes half a minute
         node.wait(timeout=PATIENCE_SECONDS)
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def status(address, home, **environment):
-    """``vitascope cluster status`` of a machine that knows no token but the one that it is given."""
+    """Run ``vitascope cluster status`` on a machine that only knows the given token."""
     known = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
     return subprocess.run(
         [sys.executable, "-m", "vitascope", "cluster", "status", "--address", address],

@@ -1,4 +1,4 @@
-"""Which versions of packages a node tells, and in what words another is named."""
+"""Tests of the package versions that a node reports, and of how differences are described."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vitascope.segmentation.processes import cluster as cluster_module
 
 @pytest.fixture
 def installed(monkeypatch):
-    """Versions by the metadata of what is installed."""
+    """Set the versions in the metadata of installed packages."""
     packages = {"vitascope": "0.0.9", "av": "15.1.0", "numpy": "2.3.0", "onnxruntime": "1.23.0"}
 
     def version(name):
@@ -45,7 +45,7 @@ def test_vitascope_tells_its_own_version_whatever_was_installed_once(installed, 
     assert own_versions()["vitascope"] == vitascope.__version__
     del installed["vitascope"]
     assert own_versions()["vitascope"] == vitascope.__version__
-    monkeypatch.setitem(sys.modules, "vitascope", None)  # what cannot be imported
+    monkeypatch.setitem(sys.modules, "vitascope", None)  # makes it impossible to import
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     assert own_versions()["vitascope"] is None
 
@@ -60,7 +60,7 @@ def test_what_can_be_found_but_tells_no_version_is_not_missing(installed, monkey
     assert cluster_module._other_versions(ours | {"av": None}, there) == "lacks av; this machine has it"
     assert cluster_module._other_versions(there, ours | {"av": None}) == "has av; this machine lacks it"
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: types.SimpleNamespace(origin=None))
-    assert own_versions()["av"] is None  # a folder of that name
+    assert own_versions()["av"] is None  # found, but only as a folder of that name
 
 
 def test_who_is_left_out_is_named_once():

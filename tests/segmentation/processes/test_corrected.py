@@ -1,4 +1,4 @@
-"""A second cut makes only the stretches anew that a correction reaches into, and is what a whole new run makes."""
+"""Check that a second cut only remakes the stretches that a correction affects, and equals a new run."""
 
 from __future__ import annotations
 
@@ -29,18 +29,17 @@ FLAGS = {
     "gpu.device": "cpu",
     "processing.chunk_size": 12,
     "processing.overlap_frames": 4,
-    # There are none, and who walks in so small a picture is looked at for one at each step.
+    # There are none; moving people in such small pictures would be checked for one at each step.
     "video.scene_cut_threshold": 0,
 }
-LOSSLESS = {"output.codec": "ffv1"}  # x264 packs equal pictures differently from time to time
+LOSSLESS = {"output.codec": "ffv1"}  # x264 sometimes packs equal pictures differently
 PEOPLE = "people:\n  - exclude: 1\n    from: 1.55\n    to: 1.65\n"
 OF_NOBODY = PEOPLE.replace("exclude: 1", "exclude: 2")
-"""Five stretches begin at 0, .25, .75, 1.25 and 1.75 s; person 2 is not there from 1 to 2.1 s, and looks are
-3 frames apart."""
+"""Stretches begin at 0, .25, .75, 1.25 and 1.75 s; person 2 is absent from 1 to 2.1 s; looks are 3 frames apart."""
 
 
 def painted(n):
-    picture = two_people(abs(n % 24 - 12) // 6)  # slowly: fast motion is looked at for cuts
+    picture = two_people(abs(n % 24 - 12) // 6)  # slow, as fast motion is checked for cuts
     if 24 <= n < 51:
         picture[:, 48:] = picture[0, 0]
     return picture
@@ -48,7 +47,7 @@ def painted(n):
 
 @pytest.fixture
 def networks(tmp_path, monkeypatch):
-    """Nothing is fetched, and a scripted network mattes; all that were opened."""
+    """Fetch nothing, compute mattes with a scripted network, and return all networks that were opened."""
     opened = []
 
     def refuse(_, name, **__):
@@ -56,7 +55,7 @@ def networks(tmp_path, monkeypatch):
 
     def open_network(*_, **__):
         opened.append(BrightnessNetwork())
-        opened[-1].name = "selfie"  # stretches are told apart by what the catalogue says of a network
+        opened[-1].name = "selfie"  # stretches are told apart by the network's catalogue entry
         return ChosenNetwork(opened[-1], "selfie", None)
 
     monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path / "home"))
@@ -74,7 +73,7 @@ def clip(networks, tmp_path):
 
 @pytest.fixture
 def cut(clip, tmp_path):
-    """Cuts the clip with hints: how many of its stretches were made anew, and the file."""
+    """Return a function that cuts the clip with hints, and returns the number of remade stretches and the packets."""
 
     def run(text, name="out.mkv", *, kind="key", **settings):
         hints = tmp_path / "in.hints.yaml"
@@ -99,7 +98,7 @@ def cut(clip, tmp_path):
 
 
 def whole(cut, text, **settings):
-    """What a run makes that finds nothing."""
+    """Return the packets of a run without stored stretches."""
     for file in kept_stretch_files():
         file.unlink()
     made, content = cut(text, "whole.mkv", **settings)
@@ -125,11 +124,11 @@ STROKES = (
             NEVER.format(0.85, 1.1),
             NEVER.format(0.85, 1.1) + PEOPLE.replace("exclude: 1", "exclude: 2"),
             0,
-        ),  # nobody is there to be left out
+        ),  # this person is absent
         (PEOPLE, PEOPLE.replace("1.55", "1.4"), 1),
         (PEOPLE, OF_NOBODY, 1),
         (PEOPLE, "people:\n  - keep: 2\n    from: 1.55\n    to: 1.65\n", 1),
-        # The same, said otherwise.
+        # The same choice in other words.
         ("people:\n  - exclude: 1\n", "marks:\n  - {at: 0.1, click: [0.3, 0.5], do: remove}\n", 0),
         # The second stroke is carried back half-way to the first, and ends in the third stretch.
         (STROKES.format(0.9, "keep"), STROKES.format(0.9, "remove"), 2),
@@ -167,7 +166,7 @@ def test_stretches_that_other_rules_of_matting_made_are_made_anew(cut, monkeypat
         with monkeypatch.context() as others:
             others.setattr(module, name, 7)
             assert cut("{}\n")[0] == 5, name
-    assert cut("{}\n")[0] == 0  # what the rules of today made is still there
+    assert cut("{}\n")[0] == 0  # those made by today's rules are still stored
 
 
 def test_smoothing_carries_a_correction_into_what_follows(cut):
@@ -199,7 +198,7 @@ def test_a_video_is_of_nobody_when_all_its_stretches_are(networks, tmp_path, bri
     hints = tmp_path / "in.hints.yaml"
     hints.write_text("{}\n")
     with Segmenter(settings=FLAGS | {"people.hints": hints}) as segmenter:
-        for name, made_before in (("a.mp4", 0), ("b.mp4", 5)):  # as it is made, and from what was kept
+        for name, made_before in (("a.mp4", 0), ("b.mp4", 5)):  # made now, then reused
             report = segmenter.write(clip, [("key", tmp_path / name)])
             assert report.shows_people == shows
             assert sum("was found in any frame" in note for note in report.notes) == (not shows)
@@ -221,7 +220,7 @@ def test_processes_that_share_a_video_keep_its_stretches_too(tmp_path, monkeypat
     monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path / "home"))
     clip, hints, notes = swaying_clip(tmp_path, frame_count=48), tmp_path / "in.hints.yaml", []
     flags = FLAGS | brightness_settings() | {"processing.use_multiprocessing": True, "people.hints": hints}
-    # Who made the stretches of the first run does not matter; in the second one a process makes one anew.
+    # It does not matter who makes the stretches of the first run; in the second, a process remakes one.
     for name, text, shared in (("one", "{}\n", crew_here), ("two", NEVER.format(0.05, 0.1), Segmenter)):
         hints.write_text(text)
         with shared(profile="fast", settings=flags) as segmenter:

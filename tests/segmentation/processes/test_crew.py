@@ -1,4 +1,4 @@
-"""Processes that share a film give the file that one gives: pictures, times, sound, notes, and what goes wrong."""
+"""Check that processes that share a video write what one writes, and test faults."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ VARIABLE = list(np.cumsum([1 + (n % 7 == 3) * 4 + (n % 11 == 5) * 9 for n in ran
 
 
 def person(n: int):
-    """Somebody who sways; from frame 33 on in another light, which is a cut."""
+    """Paint a swaying person; from frame 33 on in other light, which is a cut."""
     rgb = np.roll(astronaut()[:256:2, 60:316:2], n // 2, axis=1)
     return np.ascontiguousarray(rgb if n < 33 else 255 - rgb // 2)
 
@@ -69,7 +69,7 @@ def clip(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def two():
-    """One pair of processes for most tests: they live from video to video."""
+    """Return a segmenter with two processes, which most tests share."""
     with Segmenter(profile="fast", settings=TWO | LOSSLESS | SMOOTH) as segmenter:
         yield segmenter
 
@@ -82,7 +82,7 @@ def one():
 
 @pytest.fixture(scope="module")
 def mask_of_one(clip, one, tmp_path_factory):
-    """What one process makes of the clip."""
+    """Return the mask that one process writes."""
     out = tmp_path_factory.mktemp("one") / "mask.mkv"
     one.write(clip, [("mask", out)])
     return out
@@ -155,13 +155,16 @@ def test_a_part_of_a_film(clip, tmp_path, trim):
 
 @pytest.mark.parametrize("overlap", [18, 19, 20, 22])
 def test_a_shot_that_begins_where_two_stretches_meet(clip, mask_of_one, tmp_path, overlap):
-    """A keyframe is decoded at 10: the second one begins at frame 10 + 4 + overlap; the cut lies before frame 33."""
+    """Check several places of a seam around the cut before frame 33.
+
+    A keyframe is decoded at 10, so the second stretch begins at frame 10 + 4 + overlap.
+    """
     settings = TWO | LOSSLESS | SMOOTH | {"processing.chunk_size": 33, "processing.overlap_frames": overlap}
     with crew_here(profile="fast", settings=settings) as segmenter:
         report = segmenter.write(clip, [("mask", tmp_path / "two.mkv")])
     assert_same(tmp_path / "two.mkv", mask_of_one)
     assert report.scene_cut_count == 1
-    # The first one looks ahead: 3 frames to know a cut, 7 more for the beginning of a shot.
+    # The first stretch looks ahead: 3 frames to detect a cut, and 7 more for the beginning of a shot.
     assert report.pipeline.stages[0].items == 60 + overlap + 10
 
 
@@ -185,7 +188,7 @@ def test_variable_frame_rate_and_a_folder_of_pictures(one, two, tmp_path):
 
 
 def test_a_moving_background_goes_on_across_seams(clip, tmp_path):
-    """It lasts for 10 frames, so that it begins anew several times in each process."""
+    """Check a background of 10 frames, which starts again several times in each process."""
     behind = write_clip(
         tmp_path / "behind.mp4",
         frame_count=10,
@@ -226,7 +229,7 @@ def test_the_first_failure_is_the_runs_and_the_next_film_goes_well(clip, two, tm
 
 
 def test_a_folder_is_shared_and_each_comes_out_as_if_alone(clip, two, tmp_path):
-    """One video of several stretches, and three that one process makes whole; one of those is broken."""
+    """Check one video of several stretches, and three that one process makes whole, one of them broken."""
     short = [write_clip(tmp_path / f"{n}.mp4", frame_count=10 + n, audio="aac") for n in range(2)]
     broken = tmp_path / "broken.mp4"
     broken.write_bytes(short[0].read_bytes()[:-600])
@@ -263,7 +266,7 @@ def test_a_folder_is_shared_and_each_comes_out_as_if_alone(clip, two, tmp_path):
 
 
 def truncated(folder):
-    """A video whose last quarter is missing; its index, at the front, promises it."""
+    """Write a video whose last quarter is missing, although the index at its front lists it."""
     source = write_clip(
         folder / "in.mp4", width=128, height=128, frame_count=60, paint=person, codec_options={"g": "10"}
     )
@@ -309,7 +312,7 @@ def test_a_worker_that_is_killed_costs_its_stretch_and_nothing_else(clip, two, t
 
 
 def pictures_of_bytes(path):
-    """Every packet of the video, with its times."""
+    """Return every video packet with its times."""
     with av.open(str(path)) as container:
         return [(p.pts, p.dts, bytes(p)) for p in container.demux(video=0) if p.size]
 
@@ -323,7 +326,8 @@ def test_ctrl_c_keeps_a_part_and_leaves_no_process(clip, tmp_path, monkeypatch):
 
         threading.Thread(target=when_some_is_written).start()
 
-    # However late that thread wakes, the signal must not come when the film is done: there it would end these tests.
+    # The signal must come before the end of the run, however late that thread wakes, or it would end these
+    # tests.
     monkeypatch.setattr(film_joiner, "finish_files", lambda _: threading.Event().wait(PATIENCE_SECONDS))
     with Segmenter(profile="fast", settings=TWO) as segmenter:
         pids = [process.pid for process in workers_of(segmenter)]
@@ -334,7 +338,7 @@ def test_ctrl_c_keeps_a_part_and_leaves_no_process(clip, tmp_path, monkeypatch):
 
 
 def test_a_failure_in_a_worker_says_stage_and_frame(two, tmp_path):
-    """The forty-first picture is larger than the others; it is in the second process's share."""
+    """Check a larger forty-first picture, in the second process's share."""
     shots = tmp_path / "shots"
     shots.mkdir()
     for n in range(60):

@@ -1,4 +1,4 @@
-"""Several GPUs that share a video, and several processes on one GPU."""
+"""Tests of several GPUs that share a video, and of several processes on one GPU."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def worst_difference(ours, theirs):
 
 @pytest.fixture(scope="module")
 def alone(clip, tmp_path_factory, rvm_model_path):
-    """The mask that one GPU in this process writes."""
+    """Return the mask that one GPU in this process writes."""
     out = tmp_path_factory.mktemp("alone") / "mask.mkv"
     write(clip, out)
     return out

@@ -1,4 +1,4 @@
-"""Stretches go out to who is free, again where one fails, and come in order, whoever makes them."""
+"""Check that stretches go to whoever is free, are retried after a failure, and come in order."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ REPORT = Pipeline([Source("decode", range(3)), Sink("encode", lambda _: None)]).
 
 
 class Scripted:
-    """Makers that each write three frames, unless the script says what goes wrong at a try."""
+    """Simulates makers that write three frames a stretch, unless the script names an error for an attempt."""
 
     def __init__(self, count, script=(), rooms=()):
         self._count = count
@@ -82,10 +82,10 @@ class Scripted:
             file.finish(StretchSummary(3, 0, 1, damage, (), (1, 1), "", "", True))
 
     def renew(self, number):
-        """It never begins anew."""
+        """Do nothing; this maker never restarts."""
 
     def rest(self, number):
-        """It keeps nothing open."""
+        """Do nothing; this maker keeps nothing open."""
 
     def drop(self, number):
         self.killed.set()
@@ -101,7 +101,7 @@ class Scripted:
 
 
 def run(folder, makers, *, count=6, tolerant=False, resume=False, made_by="x", most_corrupt=100, gpu_bytes=0):
-    """The times of all frames of a video, joined."""
+    """Return the times of all frames of a joined video, and the number of stretches found."""
     plan = [FilmStretch(n, None, 3 * n, 3 * n + 3) for n in range(count)]
     times = []
     with (
@@ -163,7 +163,7 @@ def test_what_the_film_is_to_blame_for_is_not_tried_again(tmp_path, error):
         run(tmp_path, scripted)
     assert one_line(caught.value) == "bad"
     assert [stretch for _, stretch in scripted.tries].count(1) == 1
-    assert list(tmp_path.iterdir()) == []  # nothing that could be gone on from
+    assert list(tmp_path.iterdir()) == []  # nothing to resume from
 
 
 def test_who_can_make_none_is_left_out(tmp_path):
@@ -226,7 +226,7 @@ def test_who_is_gone_takes_no_try_from_a_stretch(tmp_path):
 
 
 def test_what_is_in_hand_ends_with_the_run(tmp_path):
-    """One waits for ever; the other's failure ends it."""
+    """Check that the failure of one maker ends another, which would wait forever."""
     scripted = Scripted(2, {(0, 1): "wait", (2, 1): InputError("bad")})
     with pytest.raises(InputError, match="bad"):
         run(tmp_path, scripted)
@@ -256,7 +256,7 @@ def test_where_no_gpu_has_the_memory_the_largest_tries(tmp_path):
 
 
 def test_what_fails_on_the_only_large_gpu_fails_there_again(tmp_path):
-    """Nobody else has the memory, so nobody is waited for."""
+    """Check that no other maker is waited for, as none has the memory."""
     script = {(2, 1): EngineError("once")}
     assert run(tmp_path, Scripted(2, script, rooms=(1, 8)), gpu_bytes=4)[0] == list(range(18))
     script |= {(2, 2): EngineError("twice")}
@@ -271,7 +271,7 @@ def test_where_the_large_gpu_is_lost_the_next_largest_tries(tmp_path):
 
 
 class Renewed(Scripted):
-    """Makers of whom some cannot begin anew, for so many times; then they have so much memory."""
+    """Simulates makers that fail to restart some number of times, and may have other memory afterwards."""
 
     def __init__(self, count, script=(), *, failures, rooms=(), rooms_then=()):
         super().__init__(count, script, rooms)
@@ -288,7 +288,7 @@ class Renewed(Scripted):
 
 @pytest.fixture
 def pauses(monkeypatch):
-    """How long those who begin anew in vain wait; they wait no time."""
+    """Record the pauses between failed restarts, and make them short."""
     waited = []
     monkeypatch.setattr(hands_module, "_PAUSE_SECONDS", 0.001)
     pause = Hands._pause
@@ -342,7 +342,7 @@ def test_an_error_of_another_kind_reaches_who_waits(tmp_path, pauses):
 
 
 def test_who_cannot_begin_anew_leaves_it_to_others(tmp_path, pauses):
-    """Two of three fail at once, and cannot begin anew; they do not both believe that another is left."""
+    """Check two makers that fail at once and cannot restart: they do not both rely on another."""
     both = threading.Barrier(2)
 
     class Both(Renewed):

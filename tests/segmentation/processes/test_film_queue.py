@@ -1,4 +1,4 @@
-"""Many videos by some makers: the longest first, short ones whole, and what fails fails alone."""
+"""Tests of a queue of videos: longest first, short ones whole, and failures stay separate."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Report:
 
 
 class Scripted:
-    """Makers of whole videos, unless the script says what goes wrong there: by video and place, or by place."""
+    """Simulates makers of whole videos, unless the script names an error, by video and place or by place."""
 
     def __init__(self, places, script=(), rooms=()):
         self._places = places
@@ -68,7 +68,7 @@ class Scripted:
         return Report(4)
 
     def renew(self, number):
-        """It never begins anew."""
+        """Do nothing; this maker never restarts."""
 
     def rest(self, number):
         self.rested.append(self._places[number])
@@ -82,7 +82,7 @@ class Scripted:
 
 @pytest.fixture(scope="module")
 def videos(tmp_path_factory):
-    """Five, by name of so many frames, and one that is none."""
+    """Write five videos of different lengths, and a file that is no video."""
     folder = tmp_path_factory.mktemp("queue")
     for name, frames in (("c", 12), ("a", 4), ("e", 30), ("b", 8), ("d", 20)):
         write_clip(folder / f"{name}.mp4", width=32, height=32, frame_count=frames)
@@ -103,7 +103,7 @@ def run(
     after=None,
     gpu_bytes=lambda size, sample_bytes: 0,
 ):
-    """How each ended, and in what order they began."""
+    """Run a queue; returns the order of the videos, how each ended, and the queue."""
     began, ended = [], {}
     with Hands(makers) as hands:
         queue = FilmQueue(
@@ -161,7 +161,7 @@ def test_what_fails_twice_at_different_nodes_fails_and_the_others_go_on(videos):
 
 
 def test_a_small_gpu_gets_the_small_videos_behind_the_large_ones(tmp_path):
-    """Seven large ones wait for the large GPU, and the small one does not wait for their end."""
+    """Check that a small GPU does not wait for the end of seven large videos that need the large GPU."""
     for name, side in (*((f"large{n}", 64) for n in range(7)), ("a", 32), ("b", 32)):
         write_clip(tmp_path / f"{name}.mp4", width=side, height=side, frame_count=4)
     small_done = threading.Event()
@@ -205,7 +205,7 @@ def test_a_node_that_is_lost_costs_nothing_but_time(videos):
 
 
 def test_long_ones_are_shared_and_short_ones_fill_the_gaps(videos):
-    """Two videos of four pieces each; all places work on the first before the second."""
+    """Check two videos of four pieces each: all places work on the first before the second."""
     done = []
 
     def write(hands, plan, rank, started):
@@ -280,7 +280,7 @@ def test_a_video_that_is_being_opened_ends_with_the_others(videos):
 
     def write(hands, plan, rank, started):
         is_opening.set()
-        time.sleep(0.5)  # the queue is left meanwhile
+        time.sleep(0.5)  # the queue is interrupted meanwhile
         started(Started(Opened(), 4))
         assert is_interrupted.is_set()
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""Processes of a script: what it is written like makes no difference."""
+"""Tests of processes started by a script, however the script is written."""
 
 from __future__ import annotations
 

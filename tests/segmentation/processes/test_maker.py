@@ -1,4 +1,4 @@
-"""The frames of one stretch: warm-up, its own, and those behind it; and errors that survive their way."""
+"""Tests of the frames of one stretch (warm-up, its own, those after it), and of errors that cross processes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def film(tmp_path_factory):
 
 
 def stretch_of(reader, first, *, warm_up=0, after=0, stills=()):
-    """A stretch by the numbers of its frames, and when all frames of the video are shown."""
+    """Make a stretch from frame numbers; also returns the pts of all frames of the video."""
     ticks = [frame.pts for frame in reader]
     film = FilmOrder(
         video=reader.info.path,
@@ -62,7 +62,7 @@ def stretch_of(reader, first, *, warm_up=0, after=0, stills=()):
 
 
 def test_a_warm_up_in_a_slow_part_goes_back_until_it_has_enough(film):
-    """From frame 28 on, with a warm-up of 10 that by the average rate begins at frame 27."""
+    """Check frame 28, with a warm-up of 10 that would begin at frame 27 by the average rate."""
     with open_video(film) as reader:
         frames, ticks = stretch_of(reader, FilmStretch(1, 27, 28, 40), warm_up=10)
         seen = [frame.pts for frame in frames]
@@ -117,7 +117,7 @@ def test_a_warm_up_is_not_drawn_and_what_smooths_sees_it(
 
 @pytest.fixture
 def opened(monkeypatch):
-    """Readers that were opened by somebody who makes stretches."""
+    """Record the readers that makers of stretches open."""
     readers, open_it = [], FilmRunner.open_video
     monkeypatch.setattr(
         FilmRunner, "open_video", lambda self, video: readers.append(open_it(self, video)) or readers[-1]
@@ -134,11 +134,11 @@ def is_open(reader):
 
 
 class TestOneReader:
-    """A video stays open from one of its stretches to the next."""
+    """Check that a video stays open from one stretch to the next."""
 
     @pytest.fixture
     def orders(self, film, tmp_path):
-        """Three stretches of one video."""
+        """Return orders for three stretches of one video."""
         target = tmp_path / "o.mp4"
         with open_video(film) as reader:
             encoding = choose_encoding(target, source_format=reader.info.format)
@@ -198,10 +198,10 @@ class TestOneReader:
 
 
 class TestMemoryOfAGpu:
-    """It stays from one stretch to the next, of a video of the same size, until nothing waits."""
+    """Check that memory stays for stretches of one size until nothing waits."""
 
     class Streams:
-        """What a maker asks of the streams of a GPU."""
+        """Simulates the GPU streams that a maker uses."""
 
         keeps_idle_memory = False
 
@@ -210,13 +210,13 @@ class TestMemoryOfAGpu:
 
         def finish(self, *, is_last=False):
             self.given_back += is_last
-            raise EngineError("the GPU failed")  # which is no answer to anybody here
+            raise EngineError("the GPU failed")  # an error that nobody here handles
 
     @pytest.fixture
     def maker(self, model_store, monkeypatch):
         loaded = load_settings(profile="fast", flags={"gpu.device": "cpu"})
         runner = FilmRunner(loaded, store=model_store, keeps_mattes=False)
-        # The CPU decodes, for there is no GPU.
+        # There is no GPU, so the CPU decodes.
         monkeypatch.setattr(FilmRunner, "open_video", lambda _, video: open_video(video))
         runner.streams = self.Streams()
         yield StretchMaker(runner)

@@ -1,4 +1,7 @@
-"""A GPU's memory stays from one stretch to the next, and no longer: whoever lent the network has videos of its own."""
+"""Check that a GPU's memory stays from one stretch to the next, and no longer.
+
+Whoever lent the network has other videos to process.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +28,14 @@ SETTINGS = {"gpu.device": "cpu", "processing.chunk_size": 12, "processing.overla
 
 
 class Gpu:
-    """The streams of a fake GPU, on which each job leaves as much as it brought down; the CPU does the work."""
+    """Simulates the streams of a GPU, on which each job leaves memory; the CPU does the work."""
 
     def __init__(self, streams, *, cupy):
         self.streams, self._cupy = streams, cupy
         self.kept = []
-        """After each job, whether its memory was kept."""
+        """Whether memory was kept, for each job."""
         self.fails = False
-        """True: each job does."""
+        """Whether jobs fail."""
 
     @property
     def idle_count(self):
@@ -52,7 +55,7 @@ class Gpu:
 
 
 def selfie():
-    """A scripted network by the name of one of the catalogue."""
+    """Return a scripted network with the name of one in the catalogue."""
     network = BrightnessNetwork()
     network.name = "selfie"
     return network
@@ -72,7 +75,7 @@ def gpu(tmp_path, monkeypatch):
         stack.enter_context(gpu.job())
         return open_job(stack, *args, streams=None, **wishes)
 
-    monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path / "home"))  # no stretch is kept from another test
+    monkeypatch.setenv("VITASCOPE_HOME", str(tmp_path / "home"))  # ignore stretches of other tests
     segment_with(monkeypatch, selfie(), name="selfie")
     monkeypatch.setattr(streams, "bind", lambda _: None)
     monkeypatch.setattr(film_run, "open_job", open_job_here)

@@ -1,4 +1,4 @@
-"""A run that was killed costs the stretches in hand: another goes on, with another number of processes, too."""
+"""Check that a killed run only loses the stretches in hand, with another number of processes, too."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FLAGS = {
     "processing.overlap_frames": 8,
     "edges.temporal_smoothing": 0.5,
     "gpu.device": "cpu",
-    "video.scene_cut_threshold": 0,  # there are none, and looking for them takes a fifth of such a run
+    "video.scene_cut_threshold": 0,  # there are none, and the search takes a fifth of such a run
     **brightness_settings(),
 }
 SCRIPT = """
@@ -56,7 +56,7 @@ def segmenter_of(makers):
 
 @pytest.fixture(scope="module")
 def two():
-    """Two processes."""
+    """Return a segmenter with two processes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shares, "available_cores", lambda: 8)
         segmenter = Segmenter(profile="fast", settings=FLAGS | {"processing.num_threads": 4})

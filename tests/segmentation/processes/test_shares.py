@@ -1,4 +1,4 @@
-"""How many processes share a video, and what each gets of the machine."""
+"""Tests of how many processes share a video, and what each gets of the machine."""
 
 from __future__ import annotations
 
@@ -144,6 +144,6 @@ def test_what_a_gpu_must_have_and_what_it_has():
     assert room(10) == 9
     assert room(10, free=5) == 4
     assert room(10, free=1) == 0
-    assert room(10, free=11) == 9  # whoever says what is free counts otherwise
+    assert room(10, free=11) == 9  # free memory is counted differently
     assert room(10, processes=2) == 4.5
     assert room(10, free=5, memory_fraction=0.3) == 3

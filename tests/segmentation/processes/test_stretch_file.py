@@ -1,4 +1,4 @@
-"""A stretch's file gives what was put in, appears whole, and is not taken for another."""
+"""Check that a stretch's file returns what was written, appears complete, and is not confused with another."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_stills_come_back(tmp_path):
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a file that is always full")
 @pytest.mark.parametrize("size", [10, 100_000])
 def test_a_full_disk_is_named_and_nothing_stays(tmp_path, size):
-    """What is buffered is not written once more when the file is closed, over the error that says why."""
+    """Check that closing the file does not write its buffer again, which would hide the error that says why."""
     with (
         Path("/dev/full").open("wb") as full,
         pytest.raises(OutputError, match=r"1\.stretch: cannot .*no space left"),
@@ -91,7 +91,7 @@ def test_it_appears_when_it_is_whole(tmp_path):
         assert not path.exists()
     assert list(tmp_path.iterdir()) == []
     written(path)
-    written(path)  # made twice: the second takes the first one's place
+    written(path)  # made twice: the second replaces the first
     assert [file.name for file in tmp_path.iterdir()] == ["1.stretch"]
 
 

@@ -1,4 +1,4 @@
-"""The plan of a video that several share: every picture has one owner, whatever keyframes and rates do."""
+"""Tests of the plan of a shared video: every frame has one owner, whatever keyframes and rates it has."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_equal_parts():
 
 
 def test_decoding_for_a_segment_starts_at_a_keyframe():
-    """The lead of 4 frames is for an index of decoding times; the warm-up of 20 follows it."""
+    """Check the lead of 4 frames for an index of decoding times; the warm-up of 20 follows it."""
     span = FilmSpan(begin=0, length=100_000, frame_ticks=Fraction(100))
     keyframes = [n * 2500 for n in range(40)]
     stretches = plan_film(span, keyframes=keyframes, count=4, warm_up_frames=20)
@@ -74,13 +74,13 @@ def test_decoding_for_a_segment_starts_at_a_keyframe():
     ("frames", "warm_up", "most", "count"),
     [
         (0, 192, None, 1),
-        (767, 192, None, 1),  # a half would be shorter than twice its warm-up
+        (767, 192, None, 1),  # half of it is shorter than twice the warm-up
         (768, 192, None, 2),
         (1000, 192, None, 2),
         (6000, 192, None, 8),
         (108_000, 192, None, 32),
         (108_000, 16, None, 92),
-        (60, 20, 15, 3),  # not shorter than their warm-up
+        (60, 20, 15, 3),  # not shorter than the warm-up
         (60, 0, 15, 4),
         (500, 192, 100_000, 1),
     ],
@@ -107,7 +107,7 @@ def test_keyframes_far_apart_make_long_stretches():
     span = FilmSpan(begin=0, length=1000, frame_ticks=Fraction(1))
     stretches = plan_film(span, keyframes=[0, 480], count=10, warm_up_frames=6)
     begins = [stretch.begin for stretch in stretches]
-    assert begins == [None, 10, 490]  # the first is of the keyframe that the video begins with
+    assert begins == [None, 10, 490]  # the first keyframe is the start of the video
 
 
 def test_a_film_of_one_group_is_cut_anywhere():

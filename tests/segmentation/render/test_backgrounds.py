@@ -70,7 +70,7 @@ def test_a_video_background_runs_in_real_time_and_starts_over(tmp_path):
     with Background(path) as background:
         seen = [background.behind(frame, whole).planes[0][16, 24] for frame in frames_of(12)]
     steps = [int(value) for value in seen]
-    # 10 frames a second in front of 5: each picture stands behind two frames, and the fourth pair begins anew.
+    # 10 frames a second over 5: each picture is behind two frames, and after three pairs it starts again.
     assert steps[0] == steps[1] == steps[6] == steps[7]
     assert steps[2] == steps[3] == steps[8]
     assert len(set(steps)) == 3
@@ -94,7 +94,7 @@ def test_a_missing_background_is_an_input_error(tmp_path):
 
 @pytest.mark.parametrize("rate", [Fraction(24), Fraction(10)])
 def test_far_into_a_film_it_is_where_it_would_have_played_to(tmp_path, rate):
-    """A process that begins in the middle of a film asks for that moment first, and whole loops are not played."""
+    """Check that a process which starts in the middle seeks there, and does not play whole loops."""
     path = write_clip(
         tmp_path / "behind.mp4",
         frame_count=5,

@@ -1,4 +1,4 @@
-"""Each kind of output is painted in its own way, and stands on the page of outputs."""
+"""Check that each output kind is drawn in its own way, and documented on the page of outputs."""
 
 from __future__ import annotations
 

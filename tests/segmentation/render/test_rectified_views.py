@@ -1,4 +1,4 @@
-"""Each eye straightened in all directions: what stands where, and that the matte's edge is drawn on it."""
+"""Tests of each eye straightened in all directions, with the matte's edge drawn on it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def described(projection=Projection.HALF_EQUIRECTANGULAR, layout=StereoLayout.SI
 
 
 def light(rows, columns):
-    """A dark frame with a light block, and the matte of the block."""
+    """Make a dark frame with a light block, and the block's matte."""
     frame = solid_frame(FMT, SIZE, (0.1, 0.1, 0.1))
     luma, alpha = frame.planes[0].copy(), np.zeros(SIZE, np.uint8)
     luma[rows, columns], alpha[rows, columns] = 200, 255
@@ -44,7 +44,7 @@ def light(rows, columns):
 
 
 def lit(page, eye, view):
-    """The share of a view that is light or marked as an edge, and whether an edge is drawn."""
+    """Return the share of a view that is light, and whether it has an edge."""
     column = VIEWS.index(view) * VIEW_SIDE
     part = page[eye * VIEW_SIDE : (eye + 1) * VIEW_SIDE, column : column + VIEW_SIDE]
     edges = (np.abs(part.astype(int) - EDGE) < 60).all(axis=2)
@@ -79,7 +79,7 @@ def test_people_stand_in_the_view_that_looks_there(rows, columns, eye, shown, hi
         (slice(118, 138), slice(246, 266), "ahead"),
         (slice(118, 138), slice(118, 138), "left"),
         (slice(118, 138), slice(0, 20), "behind"),
-        (slice(118, 138), slice(492, 512), "behind"),  # beyond the seam
+        (slice(118, 138), slice(492, 512), "behind"),  # on the other side of the seam
     ],
 )
 def test_of_an_eye_that_sees_all_around_there_is_a_view_behind(rows, columns, shown):
@@ -100,7 +100,7 @@ def test_a_view_behind_is_whole_across_the_seam():
 
 
 def test_straight_lines_are_straight():
-    """A light sphere from 20 degrees to the right on: its border is a meridian, a straight line in every view."""
+    """Check a sphere that is light from 20 degrees right: its border is a meridian, straight in every view."""
     x = (np.arange(256) + 0.5) / 256 * 180 - 90
     frame, alpha = light(slice(0, 0), slice(0, 0))
     alpha[:, :256][:, x > 20] = 255
@@ -167,7 +167,7 @@ def test_the_sheet_shows_pixels_as_wide_as_they_are(tmp_path, turn, aspect, size
 
 
 def test_a_strip_makes_no_sheet_of_gigabytes(tmp_path):
-    """Stills of upright ones of 2x300 pixels were 48,000 rows high."""
+    """Check stills of 2x300 pixels, which were 48,000 rows high."""
     strip = film("x.mp4", (300, 2))
     sheet = ContactSheet(tmp_path / "sheet.png", strip, describe_vr(strip), kind="key")
     frame = solid_frame(FMT, (300, 2), (0.6, 0.6, 0.6))
@@ -180,7 +180,7 @@ def test_a_strip_makes_no_sheet_of_gigabytes(tmp_path):
 
 @pytest.mark.parametrize(("size", "aspect"), [((512, 256), 1), ((256, 256), 1), ((256, 256), 2)])
 def test_a_result_of_another_shape_than_its_source_keeps_it(tmp_path, size, aspect):
-    """Packed alpha lies side by side, in square pixels, whether the eyes of its source do, and are squeezed, or not."""
+    """Check that packed alpha is shown side by side, in square pixels, whatever its source is."""
     result = solid_frame(FMT, (256, 512), (0.1, 0.1, 0.1))
     y, x = np.mgrid[:256, :512]
     luma = np.where(np.hypot(x - 128, y - 128) < 100, 220, 40).astype(np.uint8)  # the left eye's disc

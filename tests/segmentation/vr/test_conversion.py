@@ -1,4 +1,4 @@
-"""From one projection to another: pixels against the scene's own formula, and all that is not pixels."""
+"""Tests of converting projections: pixels against the formula of a scene, and all that is not pixels."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ VR180 = Equirectangular(180.0, 180.0)
 
 
 def scene(rays, eye=0):
-    """The colour of each direction: smooth, of no symmetry, another for each eye; float [..., 3]."""
+    """Return the colour of each direction: smooth, asymmetric, different in each eye; float [..., 3]."""
     x, y, z = rays / np.linalg.norm(rays, axis=0)
     return np.stack(
         [128 + 80 * x - 30 * eye, 128 + 70 * y * z, 128 + 60 * np.sin(2 * x + y) + 20 * eye], axis=-1
@@ -44,7 +44,7 @@ def scene(rays, eye=0):
 
 
 def painted(lens, size, eye=0):
-    """A picture of the scene, float [h, w, 3], NaN outside the lens."""
+    """Paint the scene, float [h, w, 3], NaN outside the lens."""
     y, x = np.meshgrid(
         (np.arange(size[0]) + 0.5) / size[0], (np.arange(size[1]) + 0.5) / size[1], indexing="ij"
     )
@@ -52,7 +52,7 @@ def painted(lens, size, eye=0):
 
 
 def film(path, lenses, layout, *, width=2 * SIDE, height=SIDE, **options):
-    """A video of the scene, lossless but for its colours."""
+    """Write a video of the scene, lossless except for its colours."""
     picture = np.zeros((height, width, 3), np.uint8)
     for number, (lens, region) in enumerate(zip(lenses, eye_regions(width, height, layout), strict=True)):
         picture[region.rows, region.columns] = np.nan_to_num(painted(lens, region.size, number)).round()
@@ -63,7 +63,7 @@ def film(path, lenses, layout, *, width=2 * SIDE, height=SIDE, **options):
 
 
 def error_of(path, lens, layout):
-    """Mean difference of a video's first picture to the scene where the lens shows it, and its black outside."""
+    """Compare a video's first frame with the scene: differences inside the lens, and the samples outside it."""
     with open_video(path) as reader:
         picture = next(iter(reader)).to_rgb().astype(float)
     differences, outside = [], []
@@ -81,7 +81,7 @@ def error_of(path, lens, layout):
 def test_each_target_shows_the_scene(tmp_path, layout, target):
     width = SIDE if layout is not SBS else 2 * SIDE
     height = 2 * SIDE if layout is TB else SIDE
-    # A lens that sees all that the targets show.
+    # This lens sees everything that the targets show.
     source = film(
         tmp_path / "a.mkv", [Equirectangular(360.0, 180.0)] * (1 if layout is MONO else 2), layout,
         width=2 * width, height=height,
@@ -124,7 +124,7 @@ def test_odd_eyes_and_every_layout_of_planes(tmp_path, pixel_format, size):
     made = probe(tmp_path / "b.mkv")
     assert made.source_format == pixel_format
     assert (made.width % 4, made.height % 4) == (0, 0)
-    # What VR180 does not see, the outermost 5 degrees, is black.
+    # Black where VR180 sees nothing: the outermost 5 degrees.
     differences, _ = error_of(tmp_path / "b.mkv", Fisheye(190.0), SBS)
     assert np.percentile(differences, 85) < 5.0
 
@@ -146,7 +146,7 @@ def test_bits_that_are_lost_of_rgb_are_told(tmp_path, dtype, told):
 
 
 def test_no_colour_runs_over_the_seam(tmp_path):
-    """One eye is red, the other blue: neither has a sample of the other's, in chroma neither."""
+    """Check a red and a blue eye: neither contains the other's colour, nor its chroma."""
     for width in (2 * SIDE, 2 * SIDE + 2):
         half = width // 2
         picture = np.zeros((SIDE, width, 3), np.uint8)
@@ -166,7 +166,7 @@ def test_no_colour_runs_over_the_seam(tmp_path):
         with open_video(tmp_path / "b.mkv") as reader:
             made = next(iter(reader)).to_rgb().astype(int)
         left, right = np.hsplit(made, 2)
-        # At the rim, where half a chroma sample is outside, red is grey, but never blue.
+        # At the rim, where half a chroma sample is outside, red may be grey, but not blue.
         assert (left[..., 2] - left[..., 0]).max() < 12
         assert (right[..., 0] - right[..., 2]).max() < 12
         assert left[..., 0].max() > 180
@@ -174,7 +174,7 @@ def test_no_colour_runs_over_the_seam(tmp_path):
 
 
 def test_a_seam_inside_a_chroma_block(tmp_path):
-    """322 samples are two eyes of 161: the block of the seam is both eyes', and belongs to neither."""
+    """Check eyes of 161 samples: the chroma block at the seam belongs to both, and is used for neither."""
     width, half = 2 * SIDE + 2, SIDE + 1
     source = write_clip(tmp_path / "a.mkv", width=width, height=SIDE, codec="ffv1", frame_count=1)
     with open_video(source) as reader:
@@ -191,7 +191,7 @@ def test_a_seam_inside_a_chroma_block(tmp_path):
         wide = made.width // 2
         seen = slice(number * wide + wide // 4 + 4, (number + 1) * wide - wide // 4 - 4)
         got = painted_frame.planes[0][SIDE // 2, seen].astype(float)
-        # Half of the sphere is the eye: each of its samples is one of the result's, whatever the seam.
+        # The eye is half of the sphere, so each of its samples appears in the result, whatever the seam.
         assert np.abs(got - (np.arange(4, wide // 2 - 4) * (half / (wide // 2)) + 40)).max() < 1.1
         colour = painted_frame.planes[1][:, seen.start // 2 - 1 : seen.stop // 2 + 1]
         inside = colour[SIDE // 8 : -SIDE // 8]
@@ -212,7 +212,7 @@ def test_circles_off_centre_are_straightened(tmp_path):
     source = film(tmp_path / "a_FISHEYE190.mkv", lenses, SBS, width=4 * SIDE, height=2 * SIDE)
     convert(source, tmp_path / "b.mkv", "equirect180", codec="ffv1")
     differences, _ = error_of(tmp_path / "b.mkv", VR180, SBS)
-    assert differences.mean() < 4.0  # a sample or two from where it should be
+    assert differences.mean() < 4.0  # off by a sample or two
 
 
 def test_there_and_back(tmp_path):
@@ -226,7 +226,7 @@ def test_there_and_back(tmp_path):
         wanted=VideoSettings(projection="fisheye", fov_degrees=190),
     )
     differences, _ = error_of(tmp_path / "c.mkv", VR180, SBS)
-    assert np.percentile(differences, 90) < 2.5  # the rest lies at the border
+    assert np.percentile(differences, 90) < 2.5  # the rest is at the border
 
 
 def side_data(path):
@@ -282,7 +282,7 @@ def test_hdr_stays(tmp_path):
 
 
 def test_folders_of_pictures(tmp_path):
-    """A folder is where the file goes, but one of an earlier run's pictures is itself what is written."""
+    """Check that a folder receives the file, but a folder of an earlier run's pictures is replaced."""
     (tmp_path / "a_MONO_180").mkdir()
     for number in range(2):
         film(tmp_path / "a_MONO_180" / f"{number}.png", [VR180], MONO, width=SIDE, frame_count=1, **PNG)

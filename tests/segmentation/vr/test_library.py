@@ -1,4 +1,4 @@
-"""A folder described for HereSphere and DeoVR."""
+"""Tests of describing a folder to HereSphere and DeoVR."""
 
 from __future__ import annotations
 
@@ -49,9 +49,7 @@ def test_each_video_has_its_two_files_and_the_indexes_name_them(folder):
     assert (deo["screenType"], deo["stereoMode"], deo["chromakey"]["hasAlpha"]) == ("dome", "sbs", "false")
     dive = read(folder / "more" / "dive_MONO_360.mkv.deovr.json")
     assert (dive["screenType"], dive["stereoMode"]) == ("sphere", "off")
-    assert (
-        dive["encodings"][0]["videoSources"][0]["url"] == "dive_MONO_360.mkv"
-    )  # seen from the file beside it
+    assert dive["encodings"][0]["videoSources"][0]["url"] == "dive_MONO_360.mkv"  # relative to the JSON file
     assert "chromakey" not in dive
     (index,) = read(folder / "heresphere.json")["library"]
     assert index["name"] == "My films"
@@ -65,12 +63,12 @@ def test_each_video_has_its_two_files_and_the_indexes_name_them(folder):
         "title": "dive_MONO_360", "videoLength": 0, "thumbnailUrl": "",
         "video_url": "more/dive_MONO_360.mkv.deovr.json",
     }  # fmt: skip
-    # A second look takes what was written for no videos.
+    # A second run does not take the written files for videos.
     assert len(read_library(folder, recursive=True).videos) == 3
 
 
 def test_key_colour_that_nobody_names_is_told(folder):
-    """Without it DeoVR shows the colour itself."""
+    """Check the note: without the key colour, DeoVR shows the colour itself."""
     for color, count in ((None, 1), ((43, 230, 64), 0)):
         library = read_library(folder, recursive=True, key_color=color)
         told = [
@@ -123,7 +121,7 @@ def test_nothing_is_written_where_one_file_cannot_be(folder):
 
 
 def test_eyes_that_its_json_would_exchange_are_told(folder):
-    """It says only that two eyes are side by side, and players take the left one for the first."""
+    """Check the note: the JSON only says that two eyes are side by side, and players take the left one first."""
     write_clip(folder / "party_RL_180.mp4", width=64, height=32, frame_count=2)
     library = read_library(folder, recursive=True, key_color=(43, 230, 64))
     told = [

@@ -1,4 +1,4 @@
-"""Packed alpha unpacked again: the matte as it was, people on a colour, in any projection."""
+"""Tests of unpacking packed alpha: as a matte, and as people on a colour, in any projection."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from vitascope.vr.players import PLAYERS
 SIDE = 256
 PERSON, SCENE = (200, 120, 60), (60, 90, 160)
 CENTRES, RADIUS = (0.52, 0.48), 0.2
-"""A round person in each eye; shares of its side."""
+"""A round person in each eye, in shares of its side."""
 REC709 = ColorSpec("bt709")
 
 
 def people():
-    """Alpha of both fisheye eyes, 0..1: float [h, w]."""
+    """Make alpha of both fisheye eyes, 0..1: float [h, w]."""
     y, x = (np.mgrid[:SIDE, :SIDE] + 0.5) / SIDE
     return np.hstack([(np.hypot(x - at, y - 0.5) < RADIUS).astype(np.float32) for at in CENTRES])
 
 
 def packed_picture():
-    """The packed picture, uint8 [h, w, 3]."""
+    """Make the packed picture, uint8 [h, w, 3]."""
     y, x = (np.mgrid[:SIDE, :SIDE] + 0.5) / SIDE
     circle = np.hypot(x - 0.5, y - 0.5) <= 0.5
     rgb = np.where(people()[..., None] > 0.5, PERSON, SCENE) * np.hstack([circle, circle])[..., None]
@@ -76,7 +76,7 @@ def test_the_mask_is_the_matte_that_was_packed(packed):
     boxes = read_spherical(report.output)
     assert (boxes.stereo, boxes.projection) == (StereoLayout.SIDE_BY_SIDE, Projection.FISHEYE)
     got = picture_of(report.output)[..., 0] / 255
-    assert np.abs(got - people()).mean() < 0.02  # outlines, which discs hold at 0.4 of the size
+    assert np.abs(got - people()).mean() < 0.02  # outlines differ: discs have 0.4 of the size
     assert got[people() == 0].mean() < 0.02
     assert np.median(got[people() == 1]) > 0.97
 
@@ -88,19 +88,19 @@ def test_people_stand_on_the_colour_of_the_players(packed):
     got = picture_of(report.output)
     middle, corner = got[SIDE // 2, [SIDE // 2, SIDE + SIDE // 2]], got[[2, 2, -3, -3], [2, -3, 2, -3]]
     assert np.abs(middle - PERSON).max() < 8
-    assert np.abs(corner - key).max() < 8  # no disc, no scene
+    assert np.abs(corner - key).max() < 8  # neither disc nor scene
     boxes = read_spherical(report.output)
     assert (boxes.stereo, boxes.projection) == (StereoLayout.SIDE_BY_SIDE, Projection.HALF_EQUIRECTANGULAR)
     red = convert(packed, packed.with_name("b.mp4"), "fisheye190", unpack="key", key_color=(255, 0, 0))
     got = picture_of(red.output)
-    corner = got[[2, 2, -3, -3], [2, -3, 2, -3]]  # beyond the circles no more than inside
+    corner = got[[2, 2, -3, -3], [2, -3, 2, -3]]  # outside the circles as inside
     assert np.abs([got[SIDE // 2, SIDE // 8], *corner] - np.array([255, 0, 0])).max() < 8
     assert "dance_LR_FISHEYE190_passthrough.mp4 would" in red.notes[0]
 
 
 def test_packed_alpha_without_a_name_is_unpacked_too(packed):
     plain = packed.rename(packed.with_name("dance.mp4"))
-    url = Path(f"file://{plain}")  # as the command hands it on
+    url = Path(f"file://{plain}")  # as the command passes it on
     report = convert(url, None, "equirect180", unpack="key", wanted=VideoSettings(fov_degrees=200))
     assert report.output.name == "dance_LR_180_SBS_passthrough.mp4"
     assert report.source.projection_reason.how == "mattes in the corners"

@@ -1,4 +1,4 @@
-"""Packed alpha read back from finished files: what verification finds right, and what it finds wrong."""
+"""Tests of verifying packed alpha in finished files: what counts as right, and what as wrong."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WANTED = VideoSettings(stereo="sbs", projection="equirect180")
 
 
 def light_disc(index, *, shift=0.0):
-    """Two equirectangular eyes with a light disc that moves, uint8 [h, w, 3]."""
+    """Make two equirectangular eyes with a light disc that moves, uint8 [h, w, 3]."""
     y, x = np.mgrid[0:SIDE, 0:SIDE]
     eyes = []
     for eye in range(2):
@@ -38,7 +38,7 @@ def light_disc(index, *, shift=0.0):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """A packed video through x265 at CRF 18, and the lossless mask of the same video."""
+    """Write a packed video with x265 at CRF 18, and the lossless mask of the same video."""
     folder = tmp_path_factory.mktemp("packed")
     film = write_clip(
         folder / "film.mp4", width=2 * SIDE, height=SIDE, frame_count=FRAMES, paint=light_disc,
@@ -77,7 +77,10 @@ def test_after_compression_the_matte_is_still_right(runs):
     ("color", "loss", "is_wrong"), [("red", 0, False), ("grey", 0, False), ("red", 20, True)]
 )
 def test_what_small_discs_of_420_cannot_hold_is_no_fault_of_the_file(color, loss, is_wrong):
-    """Many outlines in few samples: fresh discs are off by more than the limit, and spoiled ones still are told."""
+    """Check many outlines in few samples.
+
+    Fresh discs are off by more than the limit, and spoiled ones are still reported.
+    """
     side, frames = 128, 3
     area = disc_area(side)
     y, x = np.mgrid[0 : area.shape[0], 0 : area.shape[1]]
@@ -101,7 +104,7 @@ def test_what_small_discs_of_420_cannot_hold_is_no_fault_of_the_file(color, loss
 @pytest.mark.parametrize("shows_somebody", [(0,), range(1, 8)])
 @pytest.mark.parametrize("is_lost", [False, True])
 def test_each_frame_is_judged_by_its_own_outlines(shows_somebody, is_lost):
-    """One of eight frames shows people, or all but one; the file has their mattes, or none."""
+    """Check videos with people in one of eight frames, or in all but one, and files with their mattes or without."""
     side = 128
     area = disc_area(side)
     y, x = np.mgrid[0 : area.shape[0], 0 : area.shape[1]]
@@ -130,7 +133,7 @@ def test_a_mask_of_other_frames_is_out_of_step(runs, tmp_path):
 
 @pytest.mark.parametrize(("ours", "theirs", "late"), [(2, 0, -2), (0, 3, 3), (0, 0, 0)])
 def test_a_lag_either_way_is_found_among_the_last_few_pictures_alone(ours, theirs, late):
-    """However long a video is, no more of its frames are kept than the longest lag needs."""
+    """Check that no more frames are held than the longest lag needs, however long the video is."""
     discs = _Discs(SimpleNamespace(height=64))
     area = disc_area(64)
     rng = np.random.default_rng(3)

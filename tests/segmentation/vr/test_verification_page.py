@@ -1,4 +1,4 @@
-"""The page on which a person judges packed alpha: what it holds, and that a browser shows it."""
+"""Tests of the page on which a person judges packed alpha: its content, and that a browser shows it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIDE, FRAMES = 256, 20
 
 
 def tiles_of(index):
-    """A person in the middle of the left eye, who moves, and another in the right eye."""
+    """Make a moving person in the middle of the left eye, and another in the right eye."""
     height, width = tile_size(SIDE)
     tiles = np.zeros((2, height, width), np.float32)
     tiles[0, 30:70, 30 + index : 60 + index] = 1
@@ -62,7 +62,7 @@ def decoded(address):
 
 def test_the_page_holds_frames_and_mattes_as_they_were_unpacked(page):
     frames = frames_of(page)
-    assert len(frames) == FRAMES // 2  # every other one: 16 at most
+    assert len(frames) == FRAMES // 2  # every other frame, as there are at most 16
     assert frames[1]["t"] == pytest.approx(2 * frames[-1]["t"] / (FRAMES - 2), abs=1e-3)
     for eye, one in enumerate(frames[4]["eyes"]):
         assert one["picture"].startswith("data:image/jpeg;base64,")
@@ -121,7 +121,7 @@ def test_a_browser_shows_people_on_a_colour(page, browser):
 
 
 def pixel(x):
-    """Expression for a sample of the left eye; read from a copy, because a browser warns of a canvas that is read."""
+    """Build an expression for a sample of the left eye; it copies the canvas, as browsers warn of reading one."""
     return f"""(() => {{
         const copy = new OffscreenCanvas(1, 1).getContext("2d", {{willReadFrequently: true}});
         copy.drawImage(document.querySelector("canvas"), -{x}, -128);
@@ -130,7 +130,7 @@ def pixel(x):
 
 
 def until(shown, expression, wanted):
-    """Wait until the page shows it: pictures are decoded in the background."""
+    """Wait until the page shows the value: pictures are decoded in the background."""
     end = time.monotonic() + 20
     while (met := shown.value(expression)) != wanted:
         assert time.monotonic() < end, (met, wanted)

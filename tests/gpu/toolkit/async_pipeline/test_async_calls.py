@@ -1,4 +1,4 @@
-"""Frames of a call: gathered ahead of the network, kept together behind it, and settled at once on a GPU."""
+"""Tests of the frames of a call: gathered before the network, kept together after it, settled at once on a GPU."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_no_call_follows_one_that_failed() -> None:
 
 @pytest.mark.parametrize("option", [None, "postprocess", "encode"])
 def test_frames_of_a_call_part_only_for_the_users_own_functions(option) -> None:
-    """Four must be inside at once for any to get out; without such a function a call stays in one piece."""
+    """Check that four frames run at once, waiting for each other; without such a function a call stays whole."""
     barrier = threading.Barrier(4)
 
     def meet(data, _):
@@ -124,7 +124,7 @@ def settled(cupy, call, **options):
     stream, pool = cupy.cuda.Stream(), PinnedMemoryPool(0.01, device=Device("cuda", "fake", 0))
     with stream:
         settle_on_gpu(call, stream=stream, pool=pool, **({"as_mask": False} | options))
-        settle_on_gpu(call, stream=stream, pool=pool, **({"as_mask": False} | options))  # the next thread
+        settle_on_gpu(call, stream=stream, pool=pool, **({"as_mask": False} | options))  # another thread
     return [job.data for job in call.jobs]
 
 
@@ -137,9 +137,7 @@ def test_all_frames_of_a_call_come_down_in_one_copy_and_once(cupy) -> None:
         np.testing.assert_array_equal(result["a"], scores[n])
         np.testing.assert_array_equal(result["n"][0], scores[n] + 1)
     assert [entry[0] for entry in cupy.diary].count("host waits") == 1
-    assert [entry[2] for entry in cupy.diary if entry[0] == "copy"] == [
-        3 * 24
-    ] * 2  # not the row that fills up
+    assert [entry[2] for entry in cupy.diary if entry[0] == "copy"] == [3 * 24] * 2  # without the padding row
     assert all(job.call is None for job in call.jobs)
     assert call.output is None
 
@@ -150,7 +148,7 @@ def test_each_frames_result_is_where_the_frame_was(cupy) -> None:
     assert type(host) is np.ndarray
     assert type(gpu) is OnFakeGpu
     assert (host.tolist(), gpu.tolist()) == ([0, 1], [2, 3])
-    assert cupy.diary[-1][0] == "synchronize"  # from here on any stream may read it
+    assert cupy.diary[-1][0] == "synchronize"  # any stream may read it from here on
 
 
 def test_nothing_comes_down_where_nobody_wants_it(cupy) -> None:

@@ -1,4 +1,4 @@
-"""Calls one after another on a thread: order, errors, and how it ends."""
+"""Tests of calls one after another on a thread: order, errors, and how it ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A torch module as a pipeline's network: what comes out of it, and when it is recorded. The graphs are stand-ins."""
+"""Tests of a torch module as a pipeline's network: its results, and when it is recorded, with fake graphs."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_module_gets_its_own_precision_and_no_gradients(dtype) -> None:
 
 
 class StandIn:
-    """As much of ``TorchEngine`` as is used; a recorded call fails where it is told to."""
+    """Replaces the used part of ``TorchEngine``; a recorded call fails on demand."""
 
     made: list[StandIn]
     error: Exception | None = None
@@ -142,7 +142,7 @@ def test_when_all_graphs_are_taken_further_shapes_run_as_they_are(engines, monke
             batch = np.full((1, 3, side, side), side, np.float32)
             np.testing.assert_array_equal(network(batch)["out"], batch * 2)
     assert {shape[-1] for shape in graphs.shapes} == {1, 2}
-    assert (graphs.calls, plain.calls) == (6, 3 + 3)  # each first call, and all of the third shape
+    assert (graphs.calls, plain.calls) == (6, 3 + 3)  # each first call, and all calls of the third shape
 
 
 def test_switches_stay_the_users() -> None:

@@ -1,4 +1,4 @@
-"""Frames in, results out: contents, order, kinds, every key of the configuration, figures."""
+"""Tests of ``AsyncPipeline``: contents, order, kinds, every key of the configuration, figures."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def value_of(result):
 
 
 def run_through(pipeline, frames):
-    """Submit all, take all."""
+    """Submit all frames, and take all results."""
 
     def submit():
-        with suppress(PipelineError, RuntimeError):  # told to whoever takes the results
+        with suppress(PipelineError, RuntimeError):  # errors also reach whoever takes the results
             for frame_id, frame in enumerate(frames):
                 pipeline.submit_frame(frame, frame_id)
         pipeline.finish()
@@ -63,7 +63,7 @@ def run_through(pipeline, frames):
 
 
 def test_the_loop_of_the_guide():
-    """Example 3 of the GPU module's page, word for word but for the device."""
+    """Check example 3 of the GPU module's page, unchanged except for the device."""
     model, video_frames = torch.nn.Conv2d(3, 2, 3, padding=1), [RGB] * 30
     config = {
         "decode_threads": 8, "preprocess_streams": 4, "batch_size": 4, "postprocess_threads": 16, "queue_size": 100,
@@ -192,7 +192,7 @@ def test_masks_and_functions_of_the_users_own():
 
 
 class BodySegmentation(torch.nn.Module):
-    """Person and background, by brightness."""
+    """Scores person and background by brightness."""
 
     def __init__(self, *, gives_scores=True):
         super().__init__()
@@ -242,7 +242,7 @@ def test_answers_of_several_arrays_and_numbers():
 
 
 class HalfEngine:
-    """An engine that takes batches of 2 pictures of 8 x 8 only."""
+    """An engine that only takes batches of 2 pictures of 8 x 8."""
 
     def __init__(self, device="cpu", inputs=1):
         tensor = TensorSpec("picture", np.dtype(np.float16), (2, 3, 8, 8))
@@ -257,7 +257,7 @@ class HalfEngine:
 def test_an_engine_says_what_it_takes():
     results = run_through(
         AsyncPipeline(HalfEngine(), {"batch_size": 2}), [RGB] * 3
-    )  # the last one is filled up
+    )  # the last batch is padded
     assert [result.data.shape for result in results] == [(3, 8, 8)] * 3
     with pytest.raises(ConfigError, match="batches of 2"):
         AsyncPipeline(HalfEngine(), {"batch_size": 4})
@@ -312,7 +312,7 @@ def test_half_precision_modules_get_half_precision():
     ],
 )
 def test_a_stage_has_as_many_threads_as_it_is_given(key, stage):
-    """Three frames must be inside at once for any to get out."""
+    """Check that three threads run: three frames wait inside for each other."""
     barrier = threading.Barrier(3)
 
     def meet(frame, *_):
@@ -335,13 +335,13 @@ def test_batch_size_and_timeout():
         with AsyncPipeline(model, {"batch_size": 3, "timeout_ms": 60_000}, device="cpu") as pipeline:
             pipeline.submit_frame(RGB)
             pipeline.submit_frame(RGB)
-            assert pipeline.get_result(timeout_s=0.1) is None  # two of three: it waits
+            assert pipeline.get_result(timeout_s=0.1) is None  # two of three, so it waits
             pipeline.submit_frame(RGB)
             assert [pipeline.get_result(timeout_s=20).metadata["batch_size"] for _ in range(3)] == [3, 3, 3]
             assert pipeline.get_stats().mean_batch_size == 3
         with AsyncPipeline(model, {"batch_size": 3, "timeout_ms": 1}, device="cpu") as pipeline:
             pipeline.submit_frame(RGB)
-            assert pipeline.get_result(timeout_s=20).metadata["batch_size"] == 1  # nobody else came
+            assert pipeline.get_result(timeout_s=20).metadata["batch_size"] == 1  # no third one came
 
     watched(run)
     assert sizes == [3, 1]
@@ -367,7 +367,7 @@ def test_queue_size_bounds_what_waits():
             watched(lambda: list(pipeline.results()))
         return count
 
-    # Before submit, decode, preprocess and gather, one in each hand; and one call that waits for the network.
+    # Before submit, decode, preprocess and gather, one in each; and one call that waits for the network.
     assert submitted_before_it_is_full(1) == 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1
     assert submitted_before_it_is_full(5) == 1 + 1 + 5 + 1 + 5 + 1 + 5 + 1 + 1 + 1
 
@@ -396,7 +396,7 @@ def test_results_that_nobody_takes_hold_submissions_back_and_say_so():
         ):
             for _ in range(200):
                 pipeline.submit_frame(RGB, timeout_s=0.8)
-        return pipeline  # stop() finished what was submitted, taken or not
+        return pipeline  # stop() completed what was submitted, taken or not
 
     pipeline = watched(run)
     assert pipeline.get_stats().delivered == pipeline.get_stats().submitted

@@ -1,4 +1,4 @@
-"""The asynchronous pipeline on a GPU: the host's answers, for every kind of frame and network, under load."""
+"""Check that the asynchronous pipeline gives the CPU's results on a GPU, for every kind of frame and network."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_callable_gets_cupy_arrays():
 
 
 def test_memory_that_is_used_again_at_once_holds_no_other_frames_pixels():
-    """Each result says which frame it was made from; a stream that read too late would read another one's."""
+    """Check that each result is from its own frame; a stream that reads too late would see another one's pixels."""
     import cupy
 
     def slow(batch):

@@ -1,4 +1,4 @@
-"""How an ``AsyncPipeline`` ends: by ``stop``, by a failure anywhere, by a caller who goes away. It never hangs."""
+"""Check that ``AsyncPipeline`` never hangs when it ends: by ``stop``, by a failure, or when the caller leaves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STAGES = ["decode", "preprocess", "infer", "postprocess", "encode"]
 
 
 def failing(stage, at):
-    """A pipeline whose stage fails for its frame of that number, among frames that carry their number."""
+    """Make a pipeline with a stage that fails for frame number ``at``."""
 
     def pass_on(frame, *_):
         return frame
@@ -81,7 +81,7 @@ def test_results_before_a_failure_can_be_taken_and_every_call_after_says_it(stag
         with pytest.raises(PipelineError):
             for n in range(100):
                 pipeline.submit_frame(numbered(6), n)
-        pipeline.stop()  # was told
+        pipeline.stop()  # the failure was reported already
         return first
 
     assert watched(run) == list(range(5))
@@ -262,7 +262,7 @@ def test_memory_of_frames_is_let_go():
             pipeline.submit_frame(frame)
             del frame
             assert pipeline.get_result(timeout_s=20).data == 0
-            pipeline.submit_frame(RGB)  # every thread has had something else in hand
+            pipeline.submit_frame(RGB)  # now every thread has handled another frame
             pipeline.get_result(timeout_s=20)
             gc.collect()
             return gone()

@@ -1,4 +1,4 @@
-"""Batches that are filled row by row, on a CuPy that keeps a diary."""
+"""Tests of batches filled row by row, with a fake CuPy that keeps a diary."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def test_what_lies_side_by_side_is_taken_as_it_is(cupy):
 
 def test_what_does_not_must_be_brought_together(cupy):
     places = places_of(8)
-    assert as_one_batch(places[1:5], count=4) is None  # of two batches
-    assert as_one_batch(places[1:3], count=2) is None  # not from the first row on
+    assert as_one_batch(places[1:5], count=4) is None  # from two batches
+    assert as_one_batch(places[1:3], count=2) is None  # not from the first row
     assert as_one_batch([places[0], places[2]], count=2) is None
     assert as_one_batch([places[0], None], count=2) is None
     assert as_one_batch([None, places[1]], count=2) is None
-    assert as_one_batch(places[:3], count=4) is None  # a row that nobody wrote
+    assert as_one_batch(places[:3], count=4) is None  # one row was not written
 
 
 def test_a_picture_of_another_size_or_type_lies_elsewhere(cupy):
@@ -66,7 +66,7 @@ def test_behind_a_short_batch_frames_lie_side_by_side_again(cupy):
     turn = RowsInTurn(4)
     before = written(
         [turn.next() for _ in range(6)]
-    )  # the last two are on their way when the short batch goes
+    )  # the last two are in progress when the short batch leaves
     turn.align(3)
     after = written([turn.next() for _ in range(13)])
     frames = [*before, *after]
@@ -78,7 +78,7 @@ def test_behind_a_short_batch_frames_lie_side_by_side_again(cupy):
 
 @pytest.mark.parametrize("gathered", [[4, 4, 3, 4, 2, 4, 4, 4], [1, 4, 4, 1, 1, 4, 4], [4] * 5])
 def test_places_follow_what_was_gathered(cupy, gathered):
-    """With nothing on its way in between, every batch lies side by side."""
+    """Check that every batch is contiguous if nothing is in progress in between."""
     turn, total = RowsInTurn(4), 0
     for count in gathered:
         batch = written([turn.next() for _ in range(count)])
@@ -107,4 +107,4 @@ def test_without_memory_for_all_each_lies_elsewhere(cupy, monkeypatch):
     rows = BatchRows(4)
     assert rows.view(0, SHAPE, np.float32) is None
     assert rows.view(1, SHAPE, np.float32) is None
-    assert tried == [(4, *SHAPE)]  # asked once
+    assert tried == [(4, *SHAPE)]  # one attempt

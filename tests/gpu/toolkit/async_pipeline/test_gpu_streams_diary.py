@@ -1,4 +1,4 @@
-"""Which CUDA stream waits for which, told by a stand-in for CuPy that keeps a diary; the kernels are the references."""
+"""Tests of which CUDA stream waits for which, with a fake CuPy that keeps a diary, and references as kernels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RGB = np.random.default_rng(0).integers(0, 256, (24, 32, 3), dtype=np.uint8)
 
 
 class OnFakeGpu(FakeArray):
-    """Also says on which GPU it is."""
+    """A fake array that also says which GPU it is on."""
 
     device = SimpleNamespace(id=0)
 
@@ -43,7 +43,7 @@ def cupy(monkeypatch):
     fake.cuda.get_elapsed_time = lambda start, stop: 1.0
     stream = fake.cuda.Stream
     monkeypatch.setitem(sys.modules, "cupy", fake)
-    monkeypatch.setattr(pinned_pool, "_SHARED", {})  # no other test is to be lent memory of this one
+    monkeypatch.setattr(pinned_pool, "_SHARED", {})  # do not borrow another test's memory
     monkeypatch.setattr(device_module, "_gpu_device", lambda index: Device("cuda", "Fake GPU", index))
 
     def reference(images, gain, offset, *, shape, out, **options):
@@ -116,7 +116,7 @@ def test_a_gpu_without_memory_is_named_on_every_stream(cupy, monkeypatch, handle
 
 
 def test_one_picture_is_written_to_the_result_itself(cupy):
-    """Views of CuPy arrays take microseconds each: as long as all of the kernel."""
+    """Check that no views are made: in CuPy each takes microseconds, as long as the kernel."""
     views = []
 
     class Counted(OnFakeGpu):
@@ -146,7 +146,7 @@ def test_a_picture_of_the_host_goes_up_and_its_result_comes_down(cupy, async_exe
 
 
 def test_the_network_waits_for_every_picture_of_its_batch(cupy):
-    """A batch is read behind the events of the pictures in it, on another stream than they were made on."""
+    """Check that a batch waits for the events of its pictures, which were made on other streams."""
     cupy.is_slow = True
 
     def model(batch):
@@ -191,7 +191,7 @@ def test_a_prefetched_batch_is_read_behind_its_copy(cupy):
 
 
 def test_frames_of_a_call_are_prepared_side_by_side(cupy):
-    """The network's batch is the array that they were written to: nothing is brought together."""
+    """Check that pictures are written directly into the network's batch."""
 
     def brought_together(arrays):
         raise AssertionError("stacked")
@@ -217,7 +217,7 @@ def test_frames_of_a_call_are_prepared_side_by_side(cupy):
 
     watched(run)
     assert [list(np.round(batch[:, 0, 0, 0] * 255)) for batch, _ in seen] == [[0, 1, 2], [3, 4, 5]]
-    # Threads of a pipeline on a GPU take short turns, and then as before.
+    # Threads of a pipeline on a GPU take short turns; afterwards the interval is restored.
     assert all(interval == pytest.approx(min(0.0005, before), abs=1e-5) for _, interval in seen)
     assert sys.getswitchinterval() == pytest.approx(before)
 

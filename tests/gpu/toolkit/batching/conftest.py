@@ -1,4 +1,4 @@
-"""Batchers leave no thread behind."""
+"""Check that batchers leave no thread behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A clock that stands still until a test moves it, and tells when a worker has gone to sleep."""
+"""A clock that only moves when a test moves it, and knows when a worker sleeps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from waiting import PATIENCE_SECONDS
 
 
 class FakeClock:
-    """``Clock`` whose seconds pass only in ``advance``; for batchers of which one condition is waited on."""
+    """``Clock`` whose time passes only in ``advance``; for batchers with one condition."""
 
     def __init__(self):
         self._now = 100.0
@@ -21,21 +21,21 @@ class FakeClock:
     def wait(self, condition, seconds):
         self._condition = condition
         self.alarms.append(seconds)
-        condition.wait()  # only ``advance`` and the batcher itself end it
+        condition.wait()  # only ``advance`` and the batcher end this
 
     def until_asleep(self, count=1):
-        """Return when so many threads sleep and none of them has been woken."""
+        """Return when ``count`` threads sleep, and none of them has been woken."""
         patience = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < patience:
             if self._condition is not None:
                 with self._condition:
-                    if len(self._condition._waiters) >= count:  # who was notified is out of it at once
+                    if len(self._condition._waiters) >= count:  # a notified thread leaves this list at once
                         return
             time.sleep(0.001)
         raise AssertionError("nobody goes to sleep")
 
     def advance(self, seconds):
-        """Let time pass, and wake who sleeps, as an alarm would."""
+        """Let time pass, and wake all sleepers, as an alarm would."""
         with self._condition:
             self._now += seconds
             self._condition.notify_all()

@@ -1,4 +1,4 @@
-"""The batch size follows memory and latency, and no frame is lost when memory runs out."""
+"""Check that the batch size follows memory and latency, and that no frame is lost in a shortage."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vitascope.gpu.memory.shortage import is_out_of_memory
 
 
 class Memory:
-    """A GPU on which weights take some memory, and each frame of a batch some more."""
+    """Simulates a GPU on which weights take some memory, and each frame of a batch some more."""
 
     def __init__(self, *, weights=2.0, frame=0.5, total=10.0):
         self.weights, self.frame, self.total = weights, frame, total
@@ -90,9 +90,7 @@ def test_latency_bounds_it():
     memory = Memory(frame=0.0)
     sizer = AdaptiveBatchSizer(1, max_batch_size=64, target_latency_ms=20, monitor=memory)
     sizes = settle(sizer, memory, latency_ms=lambda size: 5 + size)
-    assert (
-        sizes[-1] == 14
-    )  # the last step is 14 * 20 / 19, which is 14 again: latency is taken as proportional
+    assert sizes[-1] == 14  # the last step is 14 * 20 / 19, again 14: latency is taken as proportional
     assert max(sizes) <= 16
     assert settle(sizer, memory, latency_ms=lambda size: 10 * size)[-1] == 2
 
@@ -117,7 +115,7 @@ def test_no_frame_is_lost_when_memory_runs_out(error):
         4, max_batch_size=32, monitor=Memory(frame=0.0), on_shortage=lambda error, size: told.append(size)
     )
     assert sizer.process(iter(range(50)), infer) == [n * 10 for n in range(50)]
-    # 8 fails; half of it works; 6 fails between them; 5 remains.
+    # 8 fails; half of it works; 6, between them, fails; 5 remains.
     assert [len(call) for call in calls[:7]] == [4, 8, 4, 4, 6, 3, 3]
     assert told == [4, 3]
     assert sizer.batch_size == 5

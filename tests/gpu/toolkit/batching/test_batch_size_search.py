@@ -1,4 +1,4 @@
-"""The best batch size is found by measurement, through noise, within limits."""
+"""Check that measurements find the best batch size, through noise and within limits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vitascope.gpu import BatchSizeOptimizer, find_optimal_batch_size
 
 
 class Machine:
-    """A GPU whose time and memory are formulas; its clock moves only while it computes."""
+    """Simulates a GPU with formulas for time and memory; its clock only moves while it computes."""
 
     def __init__(self, latency_ms, *, holds=1000, noise=(1.0,), frame=0.0):
         self.latency_ms, self.holds, self.noise, self.frame = latency_ms, holds, noise, frame
@@ -40,7 +40,7 @@ class Machine:
 def test_the_smallest_size_that_is_as_fast_as_any():
     saturating = Machine(
         lambda size: 4 + max(size - 8, 0) * 0.5
-    )  # 8 rows cost what one costs, then 0.5 ms each
+    )  # 8 rows cost the same as one, then 0.5 ms each
     found = saturating.optimizer(max_batch_size=64).search()
     assert [one.batch_size for one in found.measurements] == [1, 2, 4, 8, 16, 32, 64]
     assert found.measurements[0].latency_ms == pytest.approx(4)

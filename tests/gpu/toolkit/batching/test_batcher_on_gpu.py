@@ -1,4 +1,4 @@
-"""A batcher on a GPU: which stream waits for which, and when results are ready. With CuPy's stand-in."""
+"""Tests of a batcher on a fake GPU: which stream waits for which, and when results are ready."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_batch_waits_for_its_requests_and_its_clients_for_its_results(cupy):
     (_, _, first), (_, _, second) = (entry for entry in cupy.diary if entry[0] == "record")
     assert stream > 0
     assert cupy.diary == [
-        "device synchronizes",  # weights may be on their way when it starts
+        "device synchronizes",  # weights may still be loading when it starts
         ("record", 0, first),
         ("record", 0, second),
         ("wait", stream, first),
@@ -65,7 +65,7 @@ def test_a_batch_waits_for_its_requests_and_its_clients_for_its_results(cupy):
 
 
 def test_one_mark_stands_for_all_threads_of_a_stream_that_stand_still(cupy):
-    """One each would let go of the interpreter's lock each time; the batch is behind all of them all the same."""
+    """Check that one event is enough: each would release the interpreter's lock, and the batch comes after all."""
     streams = []
 
     def infer(batch):
@@ -118,7 +118,7 @@ def test_results_in_the_host_s_memory_wait_for_nothing(cupy):
 
 
 def test_neither_torch_nor_cupy_is_needed_or_loaded():
-    """In a process of its own, where importing them fails."""
+    """Run in a separate process, where importing them fails."""
     script = """
 import sys
 sys.modules["torch"] = sys.modules["cupy"] = None

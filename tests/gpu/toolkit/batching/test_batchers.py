@@ -1,4 +1,4 @@
-"""All three batchers under random arrivals, slow and failing functions, and a stop at any point."""
+"""Tests of all batchers with random arrivals, slow and failing functions, and a stop at any point."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ BATCHERS = {
 }
 
 CLIENTS = st.lists(
-    st.lists(  # of each client: pause before, kind of picture, level, whether the network fails on it
+    st.lists(  # for each request of a client: pause before, kind, level, whether the network fails
         st.tuples(
             st.sampled_from([0.0, 0.0, 0.001]),
             st.integers(1, 2),
@@ -97,7 +97,7 @@ def test_every_request_gets_its_own_answer_once_and_streams_keep_their_order(
                 future = batcher.submit_async(
                     InferenceRequest(data, name, stream_id=number, priority=priority)
                 )
-            except BatchingError as error:  # turned away, or stopped
+            except BatchingError as error:  # refused, or stopped
                 outcomes[name] = error
                 continue
             outcomes[name] = future
@@ -142,7 +142,7 @@ def test_every_request_gets_its_own_answer_once_and_streams_keep_their_order(
 
 
 class GivenUpInTheLastMoment(Future):
-    """Answered by somebody else between the look whether it is and the answer."""
+    """Is answered by another thread between the check and the answer."""
 
     def set_result(self, result):
         super().set_exception(TimeoutError("the batcher stopped"))
@@ -158,7 +158,7 @@ def test_a_request_is_counted_once_when_stop_comes_between():
         for number, future in enumerate((plain, raced))
     ]
     answers.give(ComputedPart(entries, [1, 2], 2), began=0.0, ended=1.0)
-    tally.count(failed=1)  # as whoever gave it up does
+    tally.count(failed=1)  # as the thread that gave it up does
     assert plain.result().data == 1
     assert isinstance(raced.exception(), TimeoutError)
     stats = tally.stats(waiting=0, running=0)

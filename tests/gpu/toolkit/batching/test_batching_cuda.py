@@ -1,4 +1,4 @@
-"""Batching on a real GPU: streams, arrays that are not ready yet, memory that runs out, CUDA graphs by buckets."""
+"""Tests of batching on a real GPU: streams, late arrays, memory shortages, CUDA graphs by buckets."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def torch():
 
 
 def slow_ones(torch, n):
-    """A tensor that the GPU fills with ``n`` only after a while, on the current stream."""
+    """Return a tensor that the GPU fills with ``n`` after a delay, on the current stream."""
     tensor = torch.zeros(1 << 16, device="cuda")
-    torch.cuda._sleep(20_000_000)  # some 10 ms
+    torch.cuda._sleep(20_000_000)  # about 10 ms
     tensor.fill_(n)
     return tensor
 
@@ -86,7 +86,7 @@ def test_cupy_requests_are_read_when_they_are_ready(cupy, torch):
 
 
 def test_frames_of_the_host_may_become_results_on_the_gpu(torch):
-    """The guide's own function: it carries the batch over by itself."""
+    """Check the guide's own function, which uploads the batch itself."""
     model = torch.nn.Conv2d(3, 4, 3, padding=1).cuda()
 
     def infer(batch):
@@ -150,7 +150,7 @@ def test_an_engine_needs_one_graph_for_each_bucket(torch):
 @pytest.mark.parametrize("library", ["cupy", "torch"])
 def test_no_frame_is_lost_when_the_gpu_runs_out_of_memory(library, cupy, torch):
     free, total = cupy.cuda.runtime.memGetInfo()
-    each = free // 5  # of which four fit
+    each = free // 5  # four of these fit
     calls = []
 
     def infer(batch):
@@ -171,11 +171,11 @@ def test_no_frame_is_lost_when_the_gpu_runs_out_of_memory(library, cupy, torch):
 
 @pytest.mark.whole_gpu
 def test_the_best_size_is_bounded_by_memory(cupy, torch):
-    release_gpu_memory()  # what the allocators hold idle would be of use to the batches, and is not counted as free
+    release_gpu_memory()  # free idle memory, which batches could use but which does not count as free
     free, _ = cupy.cuda.runtime.memGetInfo()
     each = int(
         free / 11.5
-    )  # 12 need half a share more than there is: what the driver gives back meanwhile is less
+    )  # 12 need half a share more than exists; the driver frees less than that meanwhile
     weight = torch.rand(2048, 2048, device="cuda")
 
     def infer(batch):

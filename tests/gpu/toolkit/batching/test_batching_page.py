@@ -1,4 +1,4 @@
-"""The page on batching runs from top to bottom, as somebody would type it."""
+"""Check that the page on batching runs from top to bottom, as typed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dynamic batcher: what clients get, by which clock, and what happens when things go wrong."""
+"""Tests of the dynamic batcher: responses to clients, timing, and failures."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def request(n, *, shape=(2,), **more):
 
 
 class Gate:
-    """An inference function that waits until it is let go, and notes the batches it was given."""
+    """An inference function that blocks until it is released, and records its batches."""
 
     def __init__(self):
         self.entered, self.go = threading.Event(), threading.Event()
@@ -68,7 +68,7 @@ def test_many_threads_share_calls():
         calls.append(len(batch))
         return batch + 1
 
-    config = BatchConfig(max_batch_size=8, timeout_ms=10_000)  # so that only full batches go
+    config = BatchConfig(max_batch_size=8, timeout_ms=10_000)  # so only full batches run
     with DynamicBatcher(config, infer, device="cpu") as batcher, ThreadPoolExecutor(16) as clients:
         responses = list(clients.map(batcher.submit, map(request, range(64))))
         stats = batcher.stats()
@@ -176,7 +176,7 @@ def test_a_batch_goes_when_every_client_waits():
         preparing.__enter__()
         waiting = batcher.submit_async(request(1, timestamp=clock.now()))
         clock.until_asleep()
-        assert not waiting.done()  # the other one may still join
+        assert not waiting.done()  # the other client may still join
         preparing.__exit__(None, None, None)
         assert waiting.result(10).batch_size == 1
     batcher.stop()
@@ -345,7 +345,7 @@ def test_a_batcher_that_does_not_run_says_so():
 
 
 def when(condition, act):
-    """A thread that acts once a condition is true."""
+    """Start a thread that acts once a condition is true."""
     thread = threading.Thread(target=lambda: (eventually(condition), act()))
     thread.start()
     return thread
@@ -414,7 +414,7 @@ def test_stopping_from_a_callback_is_refused_instead_of_hanging():
 
 @pytest.mark.parametrize("streams", [1, 2])
 def test_waiting_for_itself_is_refused_instead_of_hanging(streams):
-    """Also where another worker is free: batches are answered in the order in which they were taken."""
+    """Also check a second worker: batches are answered in the order in which they were taken."""
 
     def infer(batch):
         return batcher.submit(request(1), timeout_s=5).data[None] if batch[0, 0] == 0 else batch
@@ -449,9 +449,9 @@ def test_a_callback_that_waits_for_what_it_asked_for_is_refused_instead_of_hangi
             with pytest.raises((RuntimeError, TimeoutError)) as refused:
                 wait(timeout=5)
             told.append(str(refused.value))
-        assert concurrent.futures.wait([first]).done == {first}  # these are there
+        assert concurrent.futures.wait([first]).done == {first}  # both are done
         assert [*concurrent.futures.as_completed([first])] == [first]
-        with pytest.raises(TimeoutError):  # whether it is there may be asked
+        with pytest.raises(TimeoutError):  # a check without waiting is allowed
             later.result(timeout=0)
         later.add_done_callback(lambda one: told.append(one.result().data[0]))
         later.add_done_callback(lambda _: is_over.set())

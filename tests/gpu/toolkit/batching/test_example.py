@@ -1,4 +1,4 @@
-"""The guide's example of dynamic batching runs, on a machine without a GPU."""
+"""Check that the guide's example of dynamic batching runs without a GPU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ EXAMPLE = Path(__file__).parents[4] / "examples" / "dynamic_batching.py"
 
 
 def test_the_example_answers_every_frame(capsys, monkeypatch):
-    monkeypatch.syspath_prepend(EXAMPLE.parent)  # as for a script
+    monkeypatch.syspath_prepend(EXAMPLE.parent)  # as in a script
     responses = runpy.run_path(str(EXAMPLE))["main"](device="cpu", frames=16)
     assert [response.request_id for response in responses] == [
         "frame_001",

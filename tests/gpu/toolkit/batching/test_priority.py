@@ -1,4 +1,4 @@
-"""Priorities in a running batcher; the order itself is tested in test_waiting."""
+"""Tests of priorities in a running batcher; test_waiting tests the order itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def request(n, level, *, clock=None, **more):
 
 
 class Held:
-    """An inference function whose first call waits to be let go."""
+    """An inference function whose first call blocks until it is released."""
 
     def __init__(self):
         self.entered, self.go, self.batches = threading.Event(), threading.Event(), []
@@ -60,7 +60,7 @@ def test_urgent_requests_wait_for_nobody_and_others_do():
     assert clock.alarms[-1] == pytest.approx(0.05)
     urgent = batcher.submit_async(request(1, 0, clock=clock))
     assert urgent.result(10).latency_ms == 0
-    assert slow.result(10).batch_size == 2  # it found a place
+    assert slow.result(10).batch_size == 2  # it joined the urgent one
     batcher.stop()
 
 

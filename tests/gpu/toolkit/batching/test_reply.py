@@ -1,4 +1,4 @@
-"""The response to a thread that stands still: one end, whoever brings it about; and the kinds of requests."""
+"""Tests of the response to a blocked thread, which ends once, whoever ends it; and of the kinds of requests."""
 
 from __future__ import annotations
 

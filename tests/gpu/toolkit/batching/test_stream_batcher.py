@@ -1,4 +1,4 @@
-"""Several batches in flight."""
+"""Tests of several batches in progress."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def test_batches_run_side_by_side_and_answer_in_order():
     answered = []
 
     def infer(batch):
-        together.wait(10)  # only two calls at a time get through
+        together.wait(10)  # passes once two calls are here
         if batch[0, 0] == 0:
-            assert second_is_done.wait(10)  # the first batch is the slower one
+            assert second_is_done.wait(10)  # makes the first batch the slower one
         else:
             second_is_done.set()
         return batch

@@ -1,4 +1,4 @@
-"""Who goes next: the rules alone, played through event by event without threads."""
+"""Tests of the rules for who goes next, event by event and without threads."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_stream_of_two_kinds_is_not_reordered():
     room = room_of(
         entry(0, kind="wide", stream="s"), entry(1, stream="s"), entry(2, stream="t"), max_batch_size=2
     )
-    assert room.take(0.0) == []  # 1 stands behind 0, so the second kind has no two
+    assert room.take(0.0) == []  # 1 waits for 0 of its stream, so the second kind has no two
     assert numbers(room.take(5.0)) == [0]
     assert numbers(room.take(5.0)) == [1, 2]
 
@@ -157,7 +157,7 @@ def test_rows_of_a_call_are_those_of_the_next_bucket():
 
 ARRIVALS = st.lists(
     st.tuples(
-        st.sampled_from([0.0, 0.0, 0.5, 1.0, 3.0, 20.0]),  # since the one before
+        st.sampled_from([0.0, 0.0, 0.5, 1.0, 3.0, 20.0]),  # since the previous one
         st.sampled_from("aab"),
         st.sampled_from([None, "s", "t"]),
         st.integers(0, 2),
@@ -224,7 +224,7 @@ def test_nothing_is_lost_doubled_or_reordered_and_no_free_worker_lets_anybody_wa
             batches.append(numbers(batch))
             heapq.heappush(busy, now + durations[len(batches) % len(durations)])
         wake_at = room.wake_at()
-        if len(busy) < workers:  # somebody is free and waits: nobody may be due
+        if len(busy) < workers:  # a worker is free and waits, so nothing may be due
             assert not any(
                 now >= one.arrived + levels[one.request.priority].timeout_ms / 1e3 for one in room._everyone()
             )

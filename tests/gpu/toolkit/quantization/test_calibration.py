@@ -1,4 +1,4 @@
-"""Ranges of activations from histograms, against closed forms."""
+"""Tests of activation ranges from histograms, against closed forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparing a quantised network with its reference, and the gate that it has to pass."""
+"""Tests of comparing a quantised network with its reference, and of the gate."""
 
 from __future__ import annotations
 

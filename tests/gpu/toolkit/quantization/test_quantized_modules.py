@@ -1,4 +1,4 @@
-"""PyTorch modules in 8 bits and in half precision, on the processor."""
+"""Tests of PyTorch modules in 8 bits and half precision, on the CPU."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_static_int8_is_near_and_almost_four_times_smaller(method):
 
 
 def test_dynamic_follows_what_it_is_fed():
-    """Static scales clip what is ten times louder than the calibration; dynamic ones grow with it."""
+    """Check input ten times louder than the calibration: static scales clip it, dynamic ones follow."""
     network, loud = tiny_network(), 10 * pictures(4)
     wanted = expected(network, loud)
     static = ModelQuantizer.quantize_int8(network, pictures(8), method="minmax")
@@ -52,7 +52,7 @@ def test_fp16_halves_and_the_original_stays():
     network = tiny_network()
     half = ModelQuantizer.quantize_fp16(network)
     size = ModelQuantizer.measure_model_size
-    assert 1.9 < size(network) / size(half) <= 2  # an integer counter of BatchNorm does not shrink
+    assert 1.9 < size(network) / size(half) <= 2  # BatchNorm's integer counter does not shrink
     assert next(network.parameters()).dtype == torch.float32
     comparison = ModelQuantizer.compare(network, half, pictures(3), iterations=1)
     assert 0 < comparison.relative_error < 5e-3
@@ -100,7 +100,7 @@ def test_convolutions_of_every_kind(groups, kernel, bias):
 
 @pytest.mark.parametrize("number", ["int8", "fp8"])
 def test_products_in_8_bits_are_those_of_the_rounded_values(number):
-    """What a GPU's tensor cores compute, from the operators' own implementations for the processor."""
+    """Check what tensor cores compute, with the operators' CPU implementations."""
     torch.manual_seed(0)
     layer = nn.Linear(64, 32)
     x = torch.randn(48, 64)
@@ -109,7 +109,7 @@ def test_products_in_8_bits_are_those_of_the_rounded_values(number):
     with torch.inference_mode():
         rounded = eight(x)
         product = eight.product(x)
-        # FP8's sums come back in bfloat16, of 8 bits of mantissa.
+        # FP8 sums are returned as bfloat16, with 8 bits of mantissa.
         assert float((product - rounded).abs().max()) < (1e-4 if number == "int8" else 2e-2)
         assert relative(rounded.numpy(), layer(x).numpy()) < (0.02 if number == "int8" else 0.06)
 
@@ -117,7 +117,7 @@ def test_products_in_8_bits_are_those_of_the_rounded_values(number):
 @pytest.mark.parametrize("memory", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("count", [1, 2])
 def test_fp8_products_are_row_major_times_column_major(monkeypatch, count, memory):
-    """The only order that cuBLASLt takes FP8 in; the processor takes any."""
+    """Check the only order that cuBLASLt accepts for FP8; the CPU accepts any."""
     layer = EightBitConv2d(nn.Conv2d(32, 16, 1), number="fp8", input_scale=0.01)
     orders, product = [], torch._scaled_mm
 
@@ -152,7 +152,7 @@ def test_half_precision_leaves_8_bit_weights_and_their_scales_alone():
         layer = half.inner[3]
         assert layer.weight.dtype == (torch.int8 if number == "int8" else torch.float8_e4m3fn)
         assert layer.weight_scale.dtype == layer.input_scale.dtype == torch.float32
-        # What FP16 moves over the edge between two FP8 values moves by a sixteenth.
+        # A value that FP16 moves across the edge between two FP8 values changes by a sixteenth.
         most = 5e-3 if number == "int8" else 2e-2
         assert relative(expected(half, pictures(4)), expected(quantized, pictures(4))) < most
 

@@ -1,4 +1,4 @@
-"""ModelQuantizer on modules and ONNX networks: right, smaller, calibrated, and never in place."""
+"""Tests of ModelQuantizer on modules and ONNX networks: right, smaller, calibrated, never in place."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INT8_METHODS = ("entropy", "percentile", "minmax")
 
 
 def convolutions(*, opset=17, batch="batch", loudest=1.0):
-    """Two convolutions of 3 -> 64 -> 64 channels over pictures of 16 x 16, serialised.
+    """Build two convolutions of 3 -> 64 -> 64 channels over pictures of 16 x 16, serialised.
 
     The first channel of each has weights ``loudest`` times as large.
     """
@@ -70,7 +70,7 @@ def test_static_int8_is_near_and_almost_four_times_smaller(network, method):
 
 
 def test_one_loud_channel_does_not_drown_the_others():
-    """With one scale for all channels the quiet ones have a twentieth of the integers."""
+    """Check scales for each channel: with one scale, quiet channels have a twentieth of the integers."""
     loud = convolutions(loudest=20)
     exact = initializers(loud)["w2"]
     errors = []
@@ -81,7 +81,7 @@ def test_one_loud_channel_does_not_drown_the_others():
         assert held["w2_scale"].shape == ((CHANNELS,) if per_channel else ())
         values = held["w2_quantized"] * held["w2_scale"].reshape(-1, 1, 1, 1)
         errors.append(np.abs(values - exact)[1:].mean() / np.abs(exact)[1:].mean())
-    assert errors[0] < (0.01 if adds_byte_products_exactly() else 0.02)  # weights of 8 bits, or of 7
+    assert errors[0] < (0.01 if adds_byte_products_exactly() else 0.02)  # weights of 8 bits, or 7
     assert errors[1] > 5 * errors[0]
 
 
@@ -95,7 +95,7 @@ def test_weights_fit_what_the_processor_adds_up(network, monkeypatch, exact, mos
 
 
 def test_for_a_gpu_activations_are_signed_and_have_no_zero_point(network):
-    """TensorRT: "Working with Quantized Types": symmetric quantisation alone."""
+    """Check that quantisation is symmetric, as TensorRT requires ("Working with Quantized Types")."""
     model = onnx.load_from_string(ModelQuantizer.quantize_int8(network, frames(), target="gpu"))
     points = [numpy_helper.to_array(one) for one in model.graph.initializer if "zero_point" in one.name]
     assert points
@@ -106,7 +106,7 @@ def test_for_a_gpu_activations_are_signed_and_have_no_zero_point(network):
 
 
 def test_entropy_cuts_off_what_minmax_keeps(network):
-    """One value far out in the calibration: the range that loses the least information leaves it out."""
+    """Check an outlier in the calibration: the range that loses least information excludes it."""
     loud = frames(16)
     loud[0, 0, 0, 0] = 40.0
 

@@ -1,4 +1,4 @@
-"""A shot seen in both directions."""
+"""Tests of running a shot in both directions."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ USUAL, BACK, NEAR, LARGE = (96, 144), (64, 96), (48, 72), (120, 180)
 
 @pytest.fixture(autouse=True)
 def nothing_comes_after(monkeypatch):
-    """How directions are brought together is tested here; what is done with their mattes, by itself."""
+    """Turn off the steps after the merge of the directions; they have their own tests."""
     monkeypatch.setattr(smaller_people, "_LARGE", 2.0)
     monkeypatch.setattr(motion_smoothing, "mean_along_motion", lambda alpha, *_: alpha)
     monkeypatch.setattr(motion_smoothing, "missed_parts", lambda seen, *_: np.zeros_like(seen[:, :, 3]))
 
 
 class Opinion(TrailNetwork):
-    """Says of every sample what it is told to, by the width of the picture."""
+    """Answers with an alpha that depends only on the width of the picture."""
 
     def __init__(self, **answers):
         super().__init__(size=USUAL)
@@ -82,7 +82,7 @@ def walk(count, *, step=12):
 
 
 def two_shots():
-    """Ten dark frames, and ten of bright stripes."""
+    """Make ten dark frames, then ten with bright stripes."""
     dark = [frame_of([(0, 150, 0, 20)], index=index) for index in range(10)]
     stripes = np.where(np.arange(EYE[1]) // 12 % 2, 230, 170).astype(np.uint8)
     bright = [
@@ -95,14 +95,17 @@ def two_shots():
 
 
 def test_the_way_back_knows_what_comes():
-    """Memory sees half of who was bright one frame ago: who comes in the next frame is seen on the way back."""
+    """Check that the backward pass sees a person one frame before they come in.
+
+    The network's memory shows half of what was bright one frame ago.
+    """
     alphas, report = mattes(walk(6), TrailNetwork())
     one_way, _ = mattes(walk(6), TrailNetwork(), bidirectional=False)
     ahead = alphas[2, 60, 50]  # bright in frame 3
     assert one_way[2, 60, 50] == 0
     assert ahead > 0.03
     assert alphas[2, 60, 30] > 0.95
-    # An eye without more samples than the network's picture has no finer edges to look for, and none to lose.
+    # The eye has no more samples than the network's picture, so there is no larger look for edges.
     assert report.network_share == pytest.approx(2, rel=0.01)
 
 
@@ -123,7 +126,10 @@ def test_pictures_on_the_way_back_are_smaller_still_where_somebody_is_near(share
 
 
 class Comes(Opinion):
-    """Sees somebody on the left, who fills more of bright pictures; on the way back more, but in the smallest."""
+    """Sees a person on the left, wider in bright pictures.
+
+    In the backward pass it sees them everywhere, except in its smallest pictures, where it sees nobody.
+    """
 
     def __init__(self):
         super().__init__(ahead=0.0, back=1.0, edges=0.0)
@@ -155,7 +161,7 @@ def test_who_comes_near_or_goes_changes_the_pictures_on_the_way_back_little_by_l
 
 
 class Sides(Opinion):
-    """Keeps the columns of the pictures that it is shown, by their size, and what it remembers; sees nobody."""
+    """Records the columns of its pictures by size, and what it remembers; sees nobody."""
 
     def __init__(self):
         super().__init__(ahead=0.0, back=0.0, edges=0.0)
@@ -165,7 +171,7 @@ class Sides(Opinion):
         size = images.shape[3:]
         self.columns[size], self.memory[size] = images[0, 0].mean(axis=(0, 1)), state.seen
         estimates = super().infer(images, state)
-        state.seen[..., : state.seen.shape[2] // 4] = 1  # of the last picture that it saw
+        state.seen[..., : state.seen.shape[2] // 4] = 1  # of the last picture
         return estimates
 
 
@@ -190,7 +196,10 @@ def test_somebody_near_in_an_eye_without_more_samples():
 
 
 def test_what_is_seen_in_mirrored_pictures_is_told_at_its_place():
-    """A network that judges each sample by itself sees in a mirrored picture what it sees in the picture."""
+    """Check that a result from mirrored pictures is mirrored back.
+
+    The network judges each sample by itself, so both must agree.
+    """
     frames = [frame_of([(0, 24, 40, 24)], index=index) for index in range(4)]
     alphas, _ = mattes(frames, TrailNetwork(size=USUAL))
     one_way, _ = mattes(frames, TrailNetwork(size=USUAL), bidirectional=False)
@@ -198,7 +207,7 @@ def test_what_is_seen_in_mirrored_pictures_is_told_at_its_place():
 
 
 class Hair(Opinion):
-    """Sees somebody in the left part of the picture, and hair in pictures of some sizes: beside them, or elsewhere."""
+    """Sees a person on the left, and hair in pictures of some sizes: beside the person, or elsewhere."""
 
     def __init__(self, sizes, *, share, at=None):
         super().__init__(ahead=1.0, back=1.0, edges=1.0)
@@ -209,7 +218,7 @@ class Hair(Opinion):
         size = images.shape[3:]
         edge, begin, end = (round(size[1] * at) for at in (self.share, self.at, self.at + 1 / 24))
         for one in estimates:
-            # Both ways back are shown mirrored pictures.
+            # Both ways back get mirrored pictures.
             gain, offset = (plane if size == USUAL else plane[..., ::-1] for plane in (one.gain, one.offset))
             offset[..., edge:] = 0
             if size in self.sizes:
@@ -222,9 +231,9 @@ class Hair(Opinion):
     [
         ((BACK,), 0.5, 0.4, 0.6),
         ((USUAL,), 0.5, 0.4, 0.6),
-        ((LARGE,), 0.5, 0, 0.1),  # what larger pictures alone show may be gravel
+        ((LARGE,), 0.5, 0, 0.1),  # seen in larger pictures alone: it may be gravel
         ((), 0.5, 0, 0.02),
-        ((BACK,), 1 / 6, 0, 0.2),  # nobody is near
+        ((BACK,), 1 / 6, 0, 0.2),  # nobody near
     ],
 )
 def test_hair_beside_somebody_near_is_taken_from_who_sees_it(sizes, share, least, most):
@@ -273,7 +282,7 @@ def test_where_directions_differ_the_larger_pictures_have_a_word():
 
 
 class Told(Opinion):
-    """Remembers having seen somebody everywhere; keeps what it remembers before it sees larger pictures."""
+    """Remembers a person everywhere; records what it remembers before it sees larger pictures."""
 
     told = None
 
@@ -295,7 +304,7 @@ def test_larger_pictures_are_judged_without_a_memory_of_what_the_directions_diff
 
 
 class Moments(Opinion):
-    """Sees somebody, some cells wide in the middle, in larger pictures in some frames alone."""
+    """Sees a person, some cells wide, in the middle of larger pictures, in some frames only."""
 
     def __init__(self, frames, *, sure=1.0, ahead_from=None, cells=2):
         super().__init__(ahead=0.0, back=0.0, edges=0.0)
@@ -334,7 +343,10 @@ def test_somebody_whom_larger_pictures_alone_show_is_there_if_they_are_sure_and_
 
 @pytest.mark.parametrize(("cells", "is_there"), [(2, True), (4, False), (24, False)])
 def test_somebody_whom_larger_pictures_alone_show_is_small(cells, is_there):
-    """What is large, and unseen by both directions, is what they were told of between two who part."""
+    """Check that only small people are believed from the larger pictures alone.
+
+    Large ones may be the background between two people who part.
+    """
     alphas, _ = mattes(walk(7), Moments(range(7), cells=cells))
     assert (alphas[3][MIDDLE].min() > 0.98) == is_there
     assert is_there or alphas[3].max() < 0.2
@@ -342,14 +354,17 @@ def test_somebody_whom_larger_pictures_alone_show_is_small(cells, is_there):
 
 @pytest.mark.parametrize(("ahead_from", "is_there"), [(3, True), (6, True), (7, False), (None, False)])
 def test_somebody_who_is_met_a_moment_later_is_there_before(ahead_from, is_there):
-    """Who is small is found late on the way there; larger pictures that are fairly sure of them are believed."""
+    """Check that larger pictures are believed if the forward pass sees the person later.
+
+    It finds small people late. Larger pictures need only be fairly sure.
+    """
     alphas, _ = mattes(walk(12), Moments(range(12), sure=0.85, ahead_from=ahead_from))
     assert (alphas[0][MIDDLE].min() > 0.7) == is_there
     assert is_there or alphas[0][MIDDLE].max() < 0.1
 
 
 class Strip(Opinion):
-    """Sees, in larger pictures alone, what is two cells high, and has this alpha in one cell after the other."""
+    """Sees something two cells high in larger pictures alone, with these alphas from cell to cell."""
 
     def __init__(self, cells):
         super().__init__(ahead=0.0, back=0.0, edges=0.0)
@@ -367,9 +382,9 @@ class Strip(Opinion):
 @pytest.mark.parametrize(
     ("cells", "is_there"),
     [
-        ([1.0] * 8, True),  # a row of people far away
+        ([1.0] * 8, True),  # people far away in a row
         ([0.75, 1.0, 1.0, 0.75] * 2, False),  # a motorcycle
-        ([0.0, 1.0, 1.0, 0.75], True),  # somebody small
+        ([0.0, 1.0, 1.0, 0.75], True),  # a small person
     ],
 )
 def test_what_larger_pictures_alone_show_wider_than_somebody_small_is_sure_on_average(cells, is_there):
@@ -386,11 +401,15 @@ def test_nobody_lasts_in_a_shot_of_one_frame():
 
 
 def test_in_a_shots_first_frames_that_the_way_there_sees_nobody_counts_less():
-    """Who is half seen on the way back is believed there; who leaves is seen by the way there alone, and stays."""
+    """Check that "nobody" from the forward pass counts less in the first frames.
+
+    A person half seen in the backward pass is believed there. A person who leaves is only seen in the forward
+    pass, and stays.
+    """
     alphas, _ = mattes(walk(WINDOW_FRAMES + 6), Opinion(ahead=0.0, back=0.8, edges=0.0))
     means = alphas.mean(axis=(1, 2))
     assert means[0] > means[1] > means[2] > means[3] + 0.02
-    assert means[3:] == pytest.approx(means[3], abs=0.01)  # beyond a window, too
+    assert means[3:] == pytest.approx(means[3], abs=0.01)  # also after the window
     alphas, _ = mattes(walk(6), Opinion(ahead=0.8, back=0.0, edges=0.0))
     means = alphas.mean(axis=(1, 2))
     assert means == pytest.approx(means[0], abs=0.01)
@@ -404,7 +423,7 @@ def test_the_first_frames_are_those_of_each_shot():
 
 
 class HalfOpinion(Opinion):
-    """Sees somebody where it is told to, in the left part of the picture alone."""
+    """Gives its answers in the left part of the picture only."""
 
     def __init__(self, *, share, **answers):
         super().__init__(**answers)
@@ -416,13 +435,16 @@ class HalfOpinion(Opinion):
         for one in estimates:
             if images.shape[3:] == USUAL:
                 one.offset[..., seen:] = 0
-            else:  # these are mirrored
+            else:  # mirrored
                 one.offset[..., : images.shape[4] - seen] = 0
         return estimates
 
 
 def test_the_edge_of_somebody_whom_one_direction_sees_is_theirs_too():
-    """A cell that holds little of somebody is as sure of them as the cells beside it: their edge is not thinned."""
+    """Check that a person seen in one direction keeps their edge.
+
+    A cell with little of them in it is as sure of them as its neighbours.
+    """
     alphas, _ = mattes(walk(2), HalfOpinion(share=31.25 / 96, ahead=1.0, back=0.0, edges=0.0))
     seen = round(EYE[1] * 31.25 / 96)
     assert alphas[..., : seen - 4].min() > 0.95
@@ -430,7 +452,7 @@ def test_the_edge_of_somebody_whom_one_direction_sees_is_theirs_too():
 
 
 class Column(Opinion):
-    """Sees somebody on the way there alone, in some cells from the middle on, and in some frames."""
+    """Sees a person in the forward pass alone: some cells wide, from the middle on, in some frames."""
 
     def __init__(self, *, cells, frames):
         super().__init__(ahead=1.0, back=0.0, edges=0.0)
@@ -452,7 +474,10 @@ class Column(Opinion):
     [(4, range(7), True), (3, range(7), True), (2, range(7), False), (4, [3], False)],
 )
 def test_somebody_whom_the_way_there_alone_shows_is_whole_if_they_are_solid_and_last(cells, frames, is_whole):
-    """As who comes near and leaves; of others a veil of nobody stays."""
+    """Check that a person whom only the forward pass sees is whole if they are solid and last several frames.
+
+    This is somebody near the camera who leaves.
+    """
     alphas, _ = mattes(walk(7), Column(cells=cells, frames=frames))
     columns = slice(EYE[1] // 2 + 4, EYE[1] // 2 + 8)
     assert (alphas[3, 20:-20, columns].mean() > 0.99) == is_whole
@@ -466,7 +491,10 @@ def test_edges_count_where_they_agree():
 
 
 def test_the_way_back_does_not_know_what_the_way_there_saw():
-    """Who left is bright in no frame that the way back begins with; the memory of the way there still shows them."""
+    """Check that the backward pass starts without the memory of the forward pass.
+
+    A person who left is in none of its first frames, but the forward pass still remembers them.
+    """
     network = TrailNetwork()
     frames = [*walk(3), *(frame_of([], index=index) for index in range(3, 9))]
     alphas, _ = mattes(frames, network)
@@ -494,7 +522,7 @@ def test_a_long_shot_is_seen_in_stretches():
     network = TrailNetwork()
     count = 2 * WINDOW_FRAMES + 3
     mattes(walk(count, step=2), network)
-    # The first stretch has frames that follow, the second three, the last none.
+    # The first window has all following frames, the second three, the last none.
     assert sum(shape[0] for shape in network.calls) == 2 * count + FOLLOWING_FRAMES + 3
 
 
@@ -505,7 +533,7 @@ def test_two_eyes_are_seen_in_all_sizes_and_agree_last(monkeypatch):
     alphas, _ = mattes(frames, network, layout=StereoLayout.SIDE_BY_SIDE, eyes=2)
     assert alphas.min() > 0.98
     assert {shape[3:] for shape in network.calls} == {USUAL, BACK, LARGE}
-    assert steps == ["smoothed", *[(2, 3, *EYE)] * 3]  # which have less than twice as many samples
+    assert steps == ["smoothed", *[(2, 3, *EYE)] * 3]  # fewer than twice the samples
 
 
 def test_what_two_eyes_are_half_sure_of_they_agree_about():
@@ -519,7 +547,7 @@ def test_what_two_eyes_are_half_sure_of_they_agree_about():
     frames = []
     for index in range(3):
         frame = frame_of([(0, 8, 40, 24)], index=index, eyes=2, noise=20)
-        left = frame.planes[0][:, : EYE[1]]  # the right eye sees the same, and finds it by its texture
+        left = frame.planes[0][:, : EYE[1]]  # the right eye sees the same; its texture matches
         frames.append(frame.with_planes((np.hstack([left, left]), *frame.planes[1:])))
     apart = {}
     for agreement in (False, True):

@@ -1,4 +1,4 @@
-"""A small network first: believed while it agrees with the full one, and no longer."""
+"""Tests of early exit: a small network is used while it agrees with the full one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 
 
 class FirstNetwork(BrightnessNetwork):
-    """Sees what ``TrailNetwork`` sees, on a small picture; from a frame on it sees nobody, or half of everybody."""
+    """Sees what ``TrailNetwork`` sees in a small picture; later its alpha is multiplied by ``answer``."""
 
     def __init__(self, *, fails_from=10_000, answer=0.0):
         super().__init__(layout="NHWC", normalise=True)
@@ -91,7 +91,7 @@ def test_the_first_frame_of_a_shot_is_compared():
     elsewhere = random_frame(FMT, EYE)
     elsewhere = elsewhere.with_planes(
         (16 + elsewhere.planes[0] // 4, *FRAMES[0].planes[1:])
-    )  # nobody, clearly
+    )  # clearly nobody
     film = [*FRAMES[:5], elsewhere, elsewhere]
     _, _, network = mattes(film, first=FirstNetwork(), cuts=0.05, recheck_frames=1000)
     assert full_looks(network) == 2

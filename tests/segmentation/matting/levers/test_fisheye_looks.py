@@ -1,4 +1,4 @@
-"""Eyes that are shown as fisheye pictures get all that is seen in both directions."""
+"""Tests of eyes shown as fisheye pictures, in all sizes and both directions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHOWN, BACK, LARGE = (96, 96), (64, 64), (120, 120)
 
 
 def eye_with(places, lens):
-    """bool [EYE, width]: somebody bright, twelve degrees to all sides of each azimuth and elevation."""
+    """Mark a bright person, twelve degrees to all sides of each azimuth and elevation: bool [EYE, width]."""
     width = round(EYE * lens.horizontal_fov_degrees / 180)
     y, x = np.meshgrid((np.arange(EYE) + 0.5) / EYE, (np.arange(width) + 0.5) / width, indexing="ij")
     azimuth, elevation = (x - 0.5) * lens.horizontal_fov_degrees, (0.5 - y) * 180
@@ -39,7 +39,7 @@ def eye_with(places, lens):
 
 
 def film_of(places_of_frames, lens=HALF, *, pixel_format="yuv420p"):
-    """Frames of two eyes side by side, and who is in them."""
+    """Make frames of two eyes side by side, and masks of the people in them."""
     frames, people = [], []
     for index, places in enumerate(places_of_frames):
         eye = eye_with(places, lens)
@@ -75,14 +75,18 @@ def test_pictures_are_shown_in_all_sizes_smoothed_and_agree_last(monkeypatch, le
     mattes(film_of([[(5, -10)]] * 3, lens)[0], network, lens)
     assert {shape[3:] for shape in network.calls} == {SHOWN, BACK, LARGE}
     assert {shape[1] for shape in network.calls} == {2 * count}
-    # As fine as the eye, and 1.6 times as large as what is seen at most; of 200 degrees 214 samples would be as fine.
+    # As fine as the eye, at most 1.6 times the largest look; for 200 degrees, 214 samples are as fine as the
+    # eye.
     agreed = min(EYE if lens == HALF else 214, round(1.6 * LARGE[0]))
     assert steps == ["smoothed", *[(2 * count, 3, agreed, agreed)] * 3]
 
 
 @pytest.mark.parametrize(("height", "side"), [(84, 93), (86, 96)])
 def test_eyes_without_more_samples_are_seen_in_one_size(height, side):
-    """The eye's own small picture, 83.7 x 167.4 samples, is rounded to fewer columns than the eye has."""
+    """Check small eyes.
+
+    Their own small picture, 83.7 x 167.4 samples, is rounded to fewer columns than the eye has.
+    """
     frames = [solid_frame(PIXEL_FORMATS["yuv420p"], (height, 4 * height), (0.1, 0.1, 0.1))] * 3
     frames = [replace(frame, index=index) for index, frame in enumerate(frames)]
     network = TrailNetwork(size=(side, side))
@@ -95,7 +99,7 @@ def test_eyes_without_more_samples_are_seen_in_one_size(height, side):
     [
         (HALF, [(30, 40)]),
         (HALF, [(-55, -30), (10, 15)]),
-        (HALF, [(75, 20)]),  # at the rim: bent pictures
+        (HALF, [(75, 20)]),  # at the rim, so in bent pictures
         (WHOLE, [(30, 40), (-150, 10)]),
         (WHOLE, [(92, 0)]),  # both pictures show them
     ],
@@ -116,7 +120,7 @@ def test_the_way_back_knows_who_comes_in_fisheye_pictures_too():
 
 
 def bent_lenses(monkeypatch):
-    """Keeps, of each set of pictures that the network is shown, whether they are bent."""
+    """Record for each set of pictures that the network gets whether they are bent."""
     bent, show = [], FisheyeViews.show
 
     def showing(views, images, **options):
@@ -135,12 +139,15 @@ def test_one_look_tells_which_pictures_a_shot_is_shown_in(monkeypatch, places, e
     frames, _ = film_of([places] * 4)
     bent = bent_lenses(monkeypatch)
     mattes(frames, TrailNetwork(size=SHOWN), stereo_agreement=False)
-    assert bent[0] is False  # whoever is there is looked for in the usual ones
+    assert bent[0] is False  # people are searched in the usual pictures
     assert set(bent[1:]) == expected
 
 
 def test_pictures_change_with_the_next_window_and_the_next_shot(monkeypatch):
-    """Somebody goes to the rim in the first window; a cut brings them back ahead."""
+    """Check that bent pictures begin and end with a window or a shot.
+
+    A person goes to the rim in the first window; after a cut they are straight ahead.
+    """
     count = WINDOW_FRAMES
     frames, people = film_of([*[AHEAD] * 12, *[AT_RIM] * (2 * count - 12), *[AHEAD] * 9])
     starts = [index == 2 * count for index in range(len(frames))]

@@ -1,4 +1,4 @@
-"""Every setting of the levers changes what a job does, and the report says so."""
+"""Check that every lever setting changes what a job does, and that the report says so."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FRAMES = 26
 
 
 def paint(n):
-    """Somebody who stands still for half of the video, then walks."""
+    """Paint a person who stands still for half of the video, then walks."""
     picture = np.full((128, 192, 3), 30, np.uint8)
     x = 40 + 2 * max(n - FRAMES // 2, 0)
     picture[40:88, x : x + 32] = 230
@@ -76,7 +76,7 @@ def test_bidirectional(job):
     plain, _ = job(recurrent=True)
     both, network = job(recurrent=True, inference__bidirectional=True)
     assert plain.levers.network_share == 1
-    assert 2 < both.levers.network_share < 2.5  # no pass for edges: these pictures have no more samples
+    assert 2 < both.levers.network_share < 2.5  # no look for edges: these pictures have no more samples
     assert sum(shape[0] for shape in network.calls) > 2 * FRAMES
     report, _ = job(recurrent=True, inference__bidirectional=True, inference__region="crop")
     assert (

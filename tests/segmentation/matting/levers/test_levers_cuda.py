@@ -1,4 +1,4 @@
-"""The levers on the way through the GPU: the same mattes and counts as on the processor."""
+"""Check that levers give the same mattes and counts on the GPU as on the CPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FRAMES = 40
 
 
 def paint(n):
-    """Somebody who stands, walks, and is gone in another shot; in both eyes."""
+    """Paint a person who stands, walks, and is gone in another shot; in both eyes."""
     scenery = np.random.default_rng(n >= 34).integers(-20, 21, (8, 12)).repeat(16, 0).repeat(16, 1)
     eyes = np.hstack([scenery, scenery]) + (30 if n < 34 else 220)
     picture = eyes[..., None].repeat(3, 2).astype(np.uint8)
@@ -113,14 +113,14 @@ def test_the_film_goes_on_from_a_shorter_run(job, tmp_path):
     job("cuda", processing__enable_caching=True, video__end_seconds=0.5)
     whole, report, network = job("cuda", processing__enable_caching=True)
     assert np.array_equal(plain, whole)
-    assert report.levers.cached_frames == FRAMES  # the write after the stream finds all
-    # At the cut memory settles in three calls, and the shot's six frames are looked at backwards.
+    assert report.levers.cached_frames == FRAMES  # the write after the stream finds all of them
+    # At the cut, memory settles in three calls, and the six frames of the shot are run backwards.
     assert sum(shape[0] for shape in network.calls) == FRAMES - 12 + 3 + 6
 
 
 @pytest.fixture
 def astronaut(tmp_path):
-    """A person at a third of the width, who drifts."""
+    """Return a person who drifts, a third of the width wide."""
 
     def painted(n):
         picture = np.full((360, 640, 3), 90, np.uint8)

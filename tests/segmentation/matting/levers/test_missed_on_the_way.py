@@ -1,4 +1,4 @@
-"""People whom larger ones hide from a network that sees a video once."""
+"""Tests of people hidden by larger ones, in a single pass over a video."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_somebody_small_beside_somebody_large_is_found(count):
     beside = alphas[:, :, 140:].sum(axis=(1, 2)) / truth[:, :, 140:].sum(axis=(1, 2))
     assert np.abs(beside - 1).max() < 0.1
     around = np.ones(alphas.shape[1:], bool)
-    around[58:76, 162:180] = False  # the smaller pictures have softer edges
+    around[58:76, 162:180] = False  # smaller pictures have softer edges
     assert np.abs(alphas - truth)[:, around].max() < 0.02
     assert mattes(frames, missed_people=False)[:, 67, 171].max() == 0
 
@@ -102,7 +102,7 @@ def test_both_eyes_are_looked_at():
 
 
 def shown(frames):
-    """How many frames the network was shown, in usual and in smaller pictures."""
+    """Count the frames that the network got, in usual and in smaller pictures."""
     network = Proud()
     mattes(frames, network, look_ahead_frames=1)
     usual = sum(shape[0] for shape in network.calls if shape[3:] == EYE)
@@ -111,13 +111,13 @@ def shown(frames):
 
 def test_frames_are_shown_once_more_only_where_somebody_is_missed():
     assert shown(film(SMALL)) == (12, 0)
-    assert shown(film(LARGE)) == (12, 1)  # the first
+    assert shown(film(LARGE)) == (12, 1)  # the first frame
     assert shown(film(LARGE, SMALL)) == (12, 13)
 
 
 @pytest.mark.parametrize("lens", [None, Equirectangular(180, 180)])
 def test_usual_pictures_are_made_once(monkeypatch, lens):
-    """A large video takes half as long for them as the network for its answer."""
+    """Check that usual pictures are made once: for a large video this takes half as long as the network."""
     sizes, make = [], EyeViews.make
 
     def counted(views, frames, wanted, **options):
@@ -130,7 +130,7 @@ def test_usual_pictures_are_made_once(monkeypatch, lens):
     alphas = mattes(frames, Proud(size=size), size=size, lens=lens)
     assert alphas[:, 64, 112].min() > 0.9
     assert sizes.count(size) == 12
-    assert len(sizes) == 2 * 12 + 2  # two were asked for whom they miss
+    assert len(sizes) == 2 * 12 + 2  # two were checked for missed people
 
 
 def test_live_nobody_is_looked_for():
@@ -147,7 +147,8 @@ def test_who_comes_is_found_at_the_next_look_and_looked_for_until_nobody_is_miss
     assert alphas[:PERIOD].max() == 0
     assert alphas[goes:].max() == 0
     _, smaller = shown(frames)
-    # Each period begins with a look at one frame, but the third and fourth: somebody was missed in those before.
+    # Each period begins with a check of one frame, except the third and fourth: people were missed before
+    # them.
     assert smaller == 4 + 3 * PERIOD
 
 
@@ -179,11 +180,11 @@ def test_who_is_missed_at_the_rim_is_found_where_they_are_once_pictures_are_bent
     truth = frame_of([small], size=size).planes[0] > 128
     beside = slice(small[1] - 3, None)
     assert np.abs(alphas[:, :, beside].sum(axis=(1, 2)) / truth.sum() - 1).max() < 0.1
-    assert np.abs(alphas - truth)[:, :, beside].max() < 0.7  # their edges are softer
+    assert np.abs(alphas - truth)[:, :, beside].max() < 0.7  # smaller pictures have softer edges
 
 
 def test_fisheye_pictures_that_are_small_are_not_shown_smaller(monkeypatch):
-    """However wide the picture of a whole eye is that they are made of."""
+    """Check a picture made of a whole, wide eye."""
     network = Proud(size=(64, 64))
     frames = [frame_of([(0, 8, 20, 90)], index=index, size=(128, 256)) for index in range(3)]
     mattes(frames, network, size=(128, 256), lens=Equirectangular(360, 180))

@@ -1,4 +1,4 @@
-"""Parts of people that a frame misses and others show."""
+"""Tests of parts of people that one frame misses and others show."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROWS = slice(10, 50)
 
 
 def walk(*, speed=2, noise=0.0):
-    """Somebody who walks before a wall: RGB and alpha, and the motion ahead and back; and where they are."""
+    """Make a person who walks past a wall: RGB and alpha, motion ahead and back, and where they are."""
     random = np.random.default_rng(1)
     wall, shirt = (
         cv2.GaussianBlur(random.random((*SIZE, 3), np.float32), (0, 0), 2).transpose(2, 0, 1)
@@ -33,7 +33,7 @@ def walk(*, speed=2, noise=0.0):
 
 
 def part(at, *, thick=8, speed=2):
-    """An arm of theirs in a frame."""
+    """Return an arm of the person in a frame."""
     left = 30 + speed * at
     return np.s_[15:45, left : left + thick]
 
@@ -89,7 +89,7 @@ def test_few_frames_decide_nothing(count):
 def test_each_eye_votes_for_itself():
     seen, ahead, back, _ = walk()
     seen[0, 0, 3][part(0)] = 0.1
-    eyes = (seen, seen[::-1]), (ahead, back[::-1]), (back, ahead[::-1])  # one film, and the same backwards
+    eyes = (seen, seen[::-1]), (ahead, back[::-1]), (back, ahead[::-1])  # a video and the same one backwards
     both = missed_parts(*(np.concatenate(each, axis=1) for each in eyes))
     np.testing.assert_array_equal(both[:, :1], missed_parts(seen, ahead, back))
     np.testing.assert_array_equal(both[::-1, 1:], both[:, :1])

@@ -1,4 +1,4 @@
-"""People whom larger ones beside them hide from a network."""
+"""Tests of people hidden from a network by larger ones beside them."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ def frames_shown(frames):
 def test_a_window_is_shown_once_more_only_where_somebody_is_missed():
     usual, _ = frames_shown(film(SMALL))
     beside, alphas = frames_shown(film(LARGE))
-    assert beside == usual + 2  # its last frame, and its first
+    assert beside == usual + 2  # its last and first frame
     assert alphas[:, :, 120:].max() == 0
     found, _ = frames_shown(film(LARGE, SMALL))
-    assert found == usual + 2 + 3 * 6  # in two looks, and in the larger pictures
+    assert found == usual + 2 + 3 * 6  # in two looks and in the larger pictures
 
 
 class Inventive(Proud):
-    """Takes a part of all pictures in which nobody large is for somebody, so surely."""
+    """Sees a person with this alpha in a part of every picture without a large person."""
 
     def __init__(self, alpha, **options):
         super().__init__(**options)
@@ -100,7 +100,10 @@ def test_scenery_of_which_a_look_is_not_sure_stays_out():
 
 
 def test_two_looks_must_agree_where_no_smaller_pictures_can_be_had():
-    """One is mirrored; small videos have no more samples than a network sees."""
+    """Check that two looks, one of them mirrored, must agree if there are no smaller pictures.
+
+    Small videos have no more samples than a network sees.
+    """
     assert mattes(film(LARGE), Inventive(0.95))[:, :, 120:].max() == 0
 
 
@@ -111,13 +114,13 @@ def test_somebody_who_is_there_for_a_moment_is_not_believed():
 
 @pytest.mark.parametrize("large", [range(6), range(6, 12), range(3, 9)])
 def test_somebody_small_stays_while_somebody_large_is_there_for_a_part_of_a_window(large):
-    """Who walks past before the camera is at neither end."""
+    """Check a large person in a part of a window: one who walks past the camera is at neither end of it."""
     frames = [frame_of([LARGE, SMALL] if at in large else [SMALL], index=at) for at in range(12)]
     assert mattes(frames)[:, 67, 171].min() > 0.8
 
 
 def test_frames_in_which_nobody_is_missed_keep_their_mattes(monkeypatch):
-    """Copies of all of a window's mattes would take hundreds of MB."""
+    """Check that other mattes are not copied: those of a window would take hundreds of MB."""
     inner, kept = MissedPeople.complete, []
 
     def noted(self, batch, estimates, judged):

@@ -1,4 +1,4 @@
-"""Mattes of a shot smoothed along the motion."""
+"""Tests of smoothing the mattes of a shot along its motion."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WANTED = NetworkInput(SIZE, "NCHW")
 
 
 def textured(*, right):
-    """A frame of stripes and spots that lie further right."""
+    """Make a frame of stripes and spots, shifted to the right."""
     rows, columns = np.mgrid[: SIZE[0], : SIZE[1]]
     columns = columns - right
     luma = 120 + 50 * np.sin(columns / 4) * np.cos(rows / 5) + 30 * np.sin((columns + rows) / 11)
@@ -35,7 +35,7 @@ def textured(*, right):
 
 
 def flickering(count, *, right=2):
-    """Frames that move, and plain mattes of them, every second of which is a tenth less."""
+    """Make frames that move, and uniform mattes of them that alternate between 0.7 and 0.8."""
     alphas = [0.8 if at % 2 else 0.7 for at in range(count)]
     estimates = [
         MatteEstimate(gain=np.zeros((1, 1, *SIZE), np.float32), offset=np.full((1, 1, *SIZE), alpha, np.float32))
@@ -76,7 +76,10 @@ def test_windows_follow_one_another_as_one_does_but_for_what_comes_after_them():
 
 
 def test_a_window_that_is_smoothed_again_leaves_nothing_of_the_first_time():
-    """Nor in the window that follows: on a GPU a window is smoothed before all is known of its mattes."""
+    """Check that only the last smoothing of a window counts, also in the next window.
+
+    On a GPU a window is smoothed before all is known of its mattes.
+    """
     frames, estimates = flickering(16)
     nobody = [MatteEstimate(gain=one.gain, offset=np.zeros_like(one.offset)) for one in estimates]
     once, twice = smoothing(), smoothing()
@@ -115,7 +118,7 @@ def test_a_part_that_a_window_misses_in_one_frame_is_restored_alone():
     lever.smooth(frames[:2], estimates[:2], lever.watch(lever.show(frames[:2]), EVERYWHERE))
     motion = lever.watch(lever.show(frames[2:]), EVERYWHERE)
     made = [one.offset for one in lever.restored(frames[2:], estimates[2:], motion)]
-    assert made[1][..., 16:28, 28:40].min() > 0.7  # it votes, too
+    assert made[1][..., 16:28, 28:40].min() > 0.7  # its own frame votes, too
     made[1] = estimates[3].offset
     np.testing.assert_allclose(made, [one.offset for one in estimates[2:]], atol=1e-6)
     assert not estimates[3].offset[missed].any()
@@ -174,7 +177,7 @@ def test_only_places_with_people_are_smoothed():
     people[3:5, 5] = 0.5
     lever = smoothing()
     motion = lever.watch(lever.show(frames), people)
-    assert motion.box == (slice(12, 36), slice(32, 56))  # a cell more on each side, of 6 x 8 samples
+    assert motion.box == (slice(12, 36), slice(32, 56))  # one more cell of 6 x 8 samples on each side
     made = lever.smooth(frames, estimates, motion)
     change = np.array([one.offset - before.offset for one, before in zip(made, estimates, strict=True)])
     assert np.abs(change[..., 12:36, 32:56]).mean(axis=(1, 2, 3, 4)).min() > 0.01
@@ -189,7 +192,7 @@ def test_where_nobody_is_nothing_is_done():
     motion = lever.watch(lever.show(frames[2:]), 0 * EVERYWHERE)
     assert not motion.moves
     assert lever.smooth(frames[2:], estimates[2:], motion) == estimates[2:]
-    assert smoothed(lever, frames[:1], estimates[:1]) == pytest.approx([0.7], abs=1e-6)  # begins anew
+    assert smoothed(lever, frames[:1], estimates[:1]) == pytest.approx([0.7], abs=1e-6)  # starts again
 
 
 def test_motion_that_nobody_waits_for_is_not_looked_for(monkeypatch):
@@ -235,5 +238,5 @@ def test_motion_is_found_there_and_back():
     picture = cv2.GaussianBlur(noise, (0, 0), 3)
     there, back = moves_between(picture, np.roll(picture, 4, axis=1))
     inside = np.s_[8:-8, 8:-8]
-    assert there[inside].mean(axis=(0, 1)) == pytest.approx([2, 0], abs=0.2)  # of pictures of half the size
+    assert there[inside].mean(axis=(0, 1)) == pytest.approx([2, 0], abs=0.2)  # in pictures of half the size
     assert back[inside].mean(axis=(0, 1)) == pytest.approx([-2, 0], abs=0.2)

@@ -1,4 +1,4 @@
-"""Several sizes, one matte."""
+"""Tests of one matte from pictures of several sizes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vitascope.segmentation.matting.stream import MattingOptions, StreamMatting
 
 
 class SizeNetwork(TrailNetwork):
-    """Answers a share that depends on its picture's width, plainly or as coefficients."""
+    """Returns an alpha that depends on the width of the picture, as a plane or as coefficients."""
 
     def __init__(self, *, plain):
         super().__init__(recurrent=False)

@@ -1,4 +1,4 @@
-"""People's surroundings alone: what is cut out gives what the whole picture gives, and nobody is missed."""
+"""Check that crops around people give the same mattes as whole pictures, and miss nobody."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def mattes(frames, *, network=None, eyes=1, call=4, **options):
         options=MattingOptions(
             scene_cut_threshold=0,
             warm_up_frames=0,
-            # What both eyes agree on they agree on where they are seen whole.
+            # Eyes are only made to agree in whole pictures.
             inference=InferenceSettings(stereo_agreement=False, **options),
         ),
     )
@@ -45,7 +45,7 @@ def mattes(frames, *, network=None, eyes=1, call=4, **options):
 
 
 def walk(steps, *, eyes=1, x=20, speed=3):
-    """Somebody who walks to the right; the second eye sees them a little further left."""
+    """Make a person who walks to the right, a little further left in the second eye."""
     spots = lambda n: [(eye, x + speed * n - 6 * eye, 40, 32) for eye in range(eyes)]  # noqa: E731
     return [frame_of(spots(n), index=n, eyes=eyes) for n in range(steps)]
 
@@ -53,7 +53,7 @@ def walk(steps, *, eyes=1, x=20, speed=3):
 @pytest.mark.parametrize("eyes", [1, 2])
 @pytest.mark.parametrize("recurrent", [False, True])
 def test_a_crop_gives_what_the_whole_picture_gives(eyes, recurrent):
-    """The memory of a part is that part of the memory: nothing differs, to the last code."""
+    """Check that mattes are equal: the memory of a part is that part of the memory."""
     frames = walk(40, eyes=eyes)
     whole, _, _ = mattes(frames, eyes=eyes, network=TrailNetwork(recurrent=recurrent))
     cropped, report, network = mattes(
@@ -190,10 +190,10 @@ def test_the_rim_spares_the_edge_of_the_picture():
 def test_change_outside_the_parts_alone_counts():
     before = np.zeros((6, 9, 16), np.float32)
     now = before.copy()
-    now[3:, 4, 8] = 0.5  # second eye, inside
+    now[3:, 4, 8] = 0.5  # inside, in the second eye
     parts = [Region(0, 0, 32, 18), Region(64, 24, 32, 32)]
     assert largest_change_outside(before, now, parts, (72, 128)) == 0
-    now[0, 8, 15] = 0.3  # first eye, outside, one channel of three
+    now[0, 8, 15] = 0.3  # outside, in one channel of the first eye
     assert largest_change_outside(before, now, parts, (72, 128)) == pytest.approx(0.1)
     assert largest_change_outside(before, now, None, (72, 128)) == pytest.approx(0.5)
 

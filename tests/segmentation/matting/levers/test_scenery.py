@@ -1,4 +1,4 @@
-"""Scenery that looks take for somebody in some frames of a window."""
+"""Tests of scenery that is taken for a person in some frames of a window."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def threads():
 
 
 def places(seed=3):
-    """A picture of scenery, larger than the frames, with much to be told by."""
+    """Make a detailed picture of scenery, larger than the frames."""
     picture = np.random.default_rng(seed).random((HEIGHT // 4 + 10, WIDTH // 4 + 10, 3), np.float32)
     return 0.3 + 0.7 * cv2.resize(picture, (WIDTH + 40, HEIGHT + 40), interpolation=cv2.INTER_CUBIC).clip(
         0, 1
@@ -37,7 +37,7 @@ def places(seed=3):
 
 
 def walk(count=12, *, pan=(0.0, 0.0), noise=0.0, seed=3):
-    """Somebody dark walks across; the camera moves by so many samples a frame, down and to the right."""
+    """Make frames of a dark person who walks across, while the camera moves by ``pan`` samples a frame."""
     random, place = np.random.default_rng(seed), places(seed)
     pictures, alphas = [], np.zeros((count, *SIZE), np.float32)
     for at in range(count):
@@ -81,7 +81,7 @@ def test_who_stands_still_in_most_frames_stays(threads):
 
 
 def test_a_veil_has_little_to_say(threads):
-    """Who is half seen in most frames, and surely in three, stays in these."""
+    """Check that half-transparent answers hardly vote: a person stays where three frames are sure of them."""
     pictures, alphas = walk()
     alphas[:, *BIKE] = 0.5
     alphas[:2, *BIKE] = 0
@@ -154,7 +154,7 @@ def test_mattes_without_scenery_are_the_same_ones(threads):
         False
     ] * 2 + [True] * 6
     assert cleared[4].offset[0, 0, 225:275, 525:625].max() < 0.05
-    assert estimates[4].offset[0, 0, 225:275, 525:625].min() > 0.7  # as it was
+    assert estimates[4].offset[0, 0, 225:275, 525:625].min() > 0.7  # unchanged
 
 
 @pytest.mark.cuda
@@ -167,7 +167,7 @@ def test_shares_of_a_gpu_are_the_cpus(threads, pan):
         to_numpy(shares_of(pictures, alphas, threads, move=move)) for move in (np.asarray, to_cupy)
     )
     assert expected.min() < 0.05
-    # What looks the same by a hair on one of them need not on the other.
+    # Places that are just similar enough on one device may not be on the other.
     assert (np.abs(made - expected) > 0.02).mean() < 2e-3
 
 
@@ -181,7 +181,7 @@ def test_a_gpu_takes_out_what_the_cpu_takes_out(threads):
 
 
 def test_a_picture_that_shrinks_to_a_point_is_no_cameras_motion(threads):
-    """Corners that all lead to one place agree on a move, of which nothing can be laid back."""
+    """Check that a singular motion is ignored: corners that all lead to one place cannot be aligned."""
     dots = np.zeros((6, *SIZE, 3), np.float32)
     dots[0, 5:85:8, 5:155:8] = 1
     dots[1:, 44:47, 79:82] = 1
@@ -191,7 +191,7 @@ def test_a_picture_that_shrinks_to_a_point_is_no_cameras_motion(threads):
 
 
 def test_a_part_of_somebody_that_is_missed_in_most_frames_is_no_scenery(threads):
-    """A shirt behind an arm looks the same in all frames, too."""
+    """Check that a missed part of a person stays: a shirt behind an arm always looks the same, too."""
     noise = np.random.default_rng(0).normal(0, 0.005, (12, *SIZE, 3)).astype(np.float32)
     pictures, alphas = walk(1)[0] + noise, np.zeros((12, *SIZE), np.float32)
     alphas[:, 30:, 60:90] = 1  # stands still

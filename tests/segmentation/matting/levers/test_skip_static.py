@@ -1,4 +1,4 @@
-"""Frames that are left out: only where nothing moved, and never for long."""
+"""Check that frames are only skipped where nothing moved, and never for long."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_change_is_seen_in_its_own_frame():
 @given(every=st.integers(1, 12), call=st.integers(1, 7))
 @settings(max_examples=15, deadline=None)
 def test_a_slow_mover_is_never_frozen(every, call):
-    """One sample of 192 every few frames: what is shown is never further behind than the threshold allows."""
+    """Check that mattes lag no more than the threshold allows, at one sample of 192 every few frames."""
     frames = [frame_of([(0, 20 + n // every, 40, 32)], index=n) for n in range(40)]
     plain, _, _ = mattes(frames, threshold=0.0, call=call)
     skipped, _, _ = mattes(frames, threshold=0.05, call=call)
@@ -89,7 +89,7 @@ def test_nothing_is_kept_for_ever():
 
 
 def test_a_memory_does_not_see_what_is_left_out():
-    """The frames that are asked for give what they would give in a video of their own."""
+    """Check that frames that reach the network give what they would give in a video of their own."""
     steps = [0, 0, 0, 30, 30, 60, 60, 60]
     frames = [frame_of([(0, 20 + x, 40, 32)], index=n) for n, x in enumerate(steps)]
     skipped, _, _ = mattes(frames, threshold=0.01, network=TrailNetwork())

@@ -1,4 +1,4 @@
-"""Pictures in which large people are smaller, and who is missed beside them."""
+"""Tests of pictures in which large people are shrunk, and of finding people missed beside them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_large_people_are_told_one_by_one():
     alpha = np.zeros((100, 200), np.float32)
     alpha[:40, :24] = 1  # 960 of 20,000 samples
     alpha[50:80, 50:90] = 0.6
-    alpha[40:60, 24:44] = 1  # meets the first at a corner
+    alpha[40:60, 24:44] = 1  # touches the first at a corner
     alpha[10:90, 150:180] = 1
     people = large_people(alpha)
     assert (people[50:80, 50:90] == people[50, 50]).all()
@@ -45,7 +45,7 @@ def bent_around_a_corner():
 
 def test_who_is_shown_smaller_is_in_the_paint():
     paint = paint_of(bent_around_a_corner())
-    assert paint[28:42, 45:65].all()  # the middle of their box, where nobody is
+    assert paint[28:42, 45:65].all()  # the middle of their box, with nobody in it
     assert paint[8, 18]
     assert not paint[3:6].any()
     assert not paint[:, 95:].any()
@@ -59,13 +59,13 @@ def smaller(pictures, alphas, large):
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_large_people_are_shown_smaller(dtype):
-    """A bright person of 80 x 120 samples before a dark wall; the network's picture is twice as fine as the matte."""
+    """Check a bright person of 80 x 120 samples by a dark wall; the picture is twice as fine as the matte."""
     picture, alpha = np.full((3, 272, 480), 0.2, dtype), np.zeros((1, 136, 240), np.float32)
     picture[:, 100:180, 200:320] = 0.9
     alpha[:, 50:90, 100:160] = 1
     shown = smaller(picture[None], alpha[None], large_people(alpha[0, ::2, ::2])[None])[0]
     assert shown.dtype == dtype
-    assert picture.max() > 0.89  # as it was
+    assert picture.max() > 0.89  # unchanged
     bright = shown[0] > 0.55
     assert bright.sum() == pytest.approx(0.3**2 * 80 * 120, rel=0.05)
     rows, columns = np.nonzero(bright)
@@ -97,7 +97,7 @@ def test_paint_is_what_is_around():
 
 @pytest.mark.parametrize("width", [1536, 12000])
 def test_paint_shrinks_no_row_more_than_a_gpu_does(monkeypatch, width):
-    """As of eyes of 1536 that a network is shown whole; see ``resized``."""
+    """Check widths such as that of an eye of 1536 that is shown whole; see ``resized``."""
     shrunk = []
 
     def noted(planes, size):
@@ -188,15 +188,15 @@ def missed_of(seen, there=None, painted=None):
 
 def test_who_is_missed():
     assert np.array_equal(missed_of([somebody()] * 5), np.stack([somebody() > 0] * 5))
-    assert not missed_of([somebody()] * 5, [somebody()] * 5).any()  # seen elsewhere, too
-    assert not missed_of([somebody(alpha=0.78)] * 5).any()  # not sure
+    assert not missed_of([somebody()] * 5, [somebody()] * 5).any()  # also seen in the other look
+    assert not missed_of([somebody(alpha=0.78)] * 5).any()  # not sure enough
     speck = np.zeros((540, 200), np.float32)
     speck[10:19, 50:60] = 1
     assert not missed_of([speck] * 5).any()
 
 
 def test_a_window_is_sure_of_somebody_on_the_mean():
-    """Who is believed is taken in all frames: they would flicker."""
+    """Check that the mean sureness decides for all frames: people would flicker otherwise."""
     unsure, sure = somebody(alpha=0.7), somebody()
     assert np.array_equal(missed_of([unsure, sure, sure, unsure, sure]), np.stack([sure > 0] * 5))
     assert not missed_of([unsure, sure, unsure, unsure, unsure]).any()
@@ -207,7 +207,7 @@ def test_who_walks_is_the_same():
     walk = [somebody(left) for left in range(10, 110, 20)]
     assert np.array_equal(missed_of(walk), np.stack(walk) > 0)
     assert not missed_of([walk[0], walk[1], 0 * walk[2], walk[3], walk[4]]).any()
-    assert missed_of(walk[:3]).any()  # all of a short window
+    assert missed_of(walk[:3]).any()  # all frames of a short window
     halves = somebody(until=180) + somebody() * (np.arange(540) > 220)[:, None]
     assert np.array_equal(missed_of([halves, halves, walk[2], halves, halves])[0], halves > 0)  # one person
 
@@ -259,7 +259,7 @@ def test_who_is_seen_in_part_is_taken_whole_from_the_larger_pictures():
 
 
 def test_each_of_several_is_taken_whole_or_not_at_all():
-    """By themselves: somebody who is agreed upon, one who is not, specks, and one in the paint."""
+    """Check people one by one: one who is agreed on, one who is not, specks, and one in the paint."""
     larger = np.zeros((61, 97), np.float32)
     larger[5:25, 5:15] = larger[5:25, 30:40] = larger[30:50, 60:80] = 0.9
     larger[::7, 90::2] = 0.9
