@@ -366,7 +366,7 @@ def segment_live(
             "stereo_reason": vr.layout_reason.how,
             "projection": vr.projection.value,
             "projection_reason": vr.projection_reason.how,
-            "network_size": job.network_input.size,
+            "network_size": job.matting.network_input.size,
             "device": runner.device.label,
             "notes": notes_on(
                 info,
