@@ -239,18 +239,10 @@ DOLBY_VISION_5 = "Dolby Vision profile 5"
 
 
 @dataclass(frozen=True, slots=True)
-class VideoInfo:
-    """A video's description, read before the first frame is decoded."""
+class VideoHeaders:
+    """What a video's headers say, before a picture is decoded."""
 
     path: Path
-    width: int
-    """Luma samples per row, as coded (before ``rotation_degrees``)."""
-    height: int
-    format: YuvFormat
-    """The layout of the reader's frames."""
-    source_format: str
-    """FFmpeg's name of the layout in the file; differs from ``format.name`` if the reader converts."""
-    color: ColorSpec
     _: KW_ONLY
     codec: str = "rawvideo"
     """FFmpeg's decoder name, for example ``h264``; ``rawvideo`` for pictures that are not from a file."""
@@ -262,12 +254,33 @@ class VideoInfo:
     frame_count_estimate: int | None = None
     """Frames according to the header, or duration times rate; None if neither is known."""
     duration_seconds: float | None = None
-    rotation_degrees: Rotation = 0
-    """From the display matrix."""
     sample_aspect_ratio: Fraction = Fraction(1)
     interlaced: bool = False
     has_alpha_beside: bool = False
     """True if alpha is stored apart from the picture, as WebM does for VP8 and VP9: decoded frames do not have it."""
+    audio_stream_count: int = 0
+    audio_codec: str | None = None
+    """FFmpeg's decoder name for the first sound track; None without sound, or for an unknown codec."""
+    subtitle_stream_count: int = 0
+    metadata: dict[str, str] = field(default_factory=dict)
+    """Container tags."""
+
+
+@dataclass(frozen=True, slots=True)
+class VideoInfo(VideoHeaders):
+    """A video's description, read before the first frame is decoded."""
+
+    width: int
+    """Luma samples per row, as coded (before ``rotation_degrees``)."""
+    height: int
+    format: YuvFormat
+    """The layout of the reader's frames."""
+    source_format: str
+    """FFmpeg's name of the layout in the file; differs from ``format.name`` if the reader converts."""
+    color: ColorSpec
+    _: KW_ONLY
+    rotation_degrees: Rotation = 0
+    """From the display matrix."""
     stereo: StereoLayout | None = None
     """From the container's stereo box; None without one."""
     projection: Projection | None = None
@@ -278,16 +291,10 @@ class VideoInfo:
     """Horizontal field of view of an eye, from the container's ``hfov`` box; None without one."""
     has_layered_eyes: bool = False
     """True if the container has two eyes in layers of the stream (MV-HEVC): frames show only the first."""
-    audio_stream_count: int = 0
-    audio_codec: str | None = None
-    """FFmpeg's decoder name for the first sound track; None without sound, or for an unknown codec."""
-    subtitle_stream_count: int = 0
     has_hdr_side_data: bool = False
     """True if mastering display or content light levels are present."""
     dynamic_hdr: tuple[str, ...] = ()
     """HDR metadata that varies from frame to frame: ``Dolby Vision``, ``DOLBY_VISION_5``, ``HDR10+``, ``HDR Vivid``."""
-    metadata: dict[str, str] = field(default_factory=dict)
-    """Container tags."""
 
     @property
     def pixel_aspect(self) -> float:

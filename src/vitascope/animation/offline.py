@@ -44,7 +44,7 @@ from vitascope.media.writing.output_clock import FrameTime
 from vitascope.media.writing.output_target import picture_folder, refuse_inputs
 from vitascope.media.writing.writer import VideoWriter
 from vitascope.models.store.store import ModelStore
-from vitascope.observe.report_values import VideoReport, WrittenFile, frames_in_words
+from vitascope.observe.report_values import Started, VideoReport, WrittenFile, frames_in_words
 
 __all__ = [
     "AnimateReport",
@@ -103,14 +103,6 @@ _OF_LIVE_RUNS = (
 )
 _QUEUE = QueueLimits(items=4)
 _YUV420P = PIXEL_FORMATS["yuv420p"]
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """A job that is about to run, for a progress line."""
-
-    pipeline: Pipeline
-    expected_frame_count: int | None
 
 
 def animate(

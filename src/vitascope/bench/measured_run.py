@@ -162,7 +162,7 @@ class MeasuredSegmenter(Segmenter):
                 gpu=film.job.gpu_report(),
                 decoder=reader.decoder,
                 frames_per_call=runner.frames_per_call(reader),
-                network_size=film.job.network_input.size,
+                network_size=film.job.matting.network_input.size,
                 damaged_count=reader.corrupt_count,
                 notes=tuple(film.job.notes),
             )

@@ -63,7 +63,7 @@ def people(
         from vitascope.media.writing.output_target import refuse_inputs, refuse_unwritable
         from vitascope.models.store.store import ModelStore
         from vitascope.observe.progress import JobProgress
-        from vitascope.segmentation.film_run import Started
+        from vitascope.observe.report_values import Started
         from vitascope.segmentation.matting.cached_film import notes_on_cache
         from vitascope.segmentation.people.scan import find_people
         from vitascope.segmentation.people.sheet import lines_on, write_sheet

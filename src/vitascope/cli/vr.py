@@ -137,8 +137,7 @@ def convert(
     """
     with holding_interrupts():
         from vitascope.observe.progress import JobProgress
-        from vitascope.observe.report_values import frames_in_words, size_in_words
-        from vitascope.segmentation.vr.conversion import Converting
+        from vitascope.observe.report_values import Started, frames_in_words, size_in_words
         from vitascope.segmentation.vr.conversion import convert as convert_video
 
     if output is not None and out is not None:
@@ -148,7 +147,7 @@ def convert(
     screen = Screen()
     with JobProgress(screen, visible=not (quiet or json)) as progress:
 
-        def started(event: Converting) -> None:
+        def started(event: Started) -> None:
             if not quiet:
                 for doubt in event.doubts:
                     screen.print_lines(f"note: {video.name}: {doubt}")

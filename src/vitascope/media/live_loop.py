@@ -15,10 +15,11 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from time import monotonic, strftime
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import cv2
 
@@ -27,8 +28,9 @@ from vitascope.gpu.pipeline.pipeline import Pipeline, describe_item
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.pipeline.report import Latency, LatencyHistogram, PipelineReport
 from vitascope.gpu.pipeline.stages import Sink, Source, Stage
+from vitascope.gpu.profiling.pipeline_profile import PipelineProfile
 from vitascope.gpu.profiling.utilisation import Utilisation, UtilisationSampler
-from vitascope.media.sinks.outlet import OutletReport, SinkOutlet
+from vitascope.media.sinks.outlet import OutletReport, SinkOutlet, started_outlets
 from vitascope.media.sinks.sink import LivePicture
 
 _WARM_UP_SECONDS = 10.0
@@ -371,7 +373,7 @@ class LiveLoop(ABC, Generic[Picture]):
 
     Args:
         source: The open source of pictures.
-        outlets: Started sinks; the caller closes them.
+        outlets: The sinks: started ones, which the caller closes, or others for ``run_shown``.
         controls: Keyboard controls.
         options: Options of the loop.
         on_report: Called with a report when one was requested.
@@ -402,6 +404,8 @@ class LiveLoop(ABC, Generic[Picture]):
         self._sampler = sampler
         self._figures = LiveFigures(lambda: source.captured_count, warm_up_pictures=options.warm_up_pictures)
         self._last_shown: LivePicture | None = None
+        self.has_opened_sinks = False
+        """True once ``run_shown`` has opened all sinks."""
         self._has_ended = threading.Event()
         self._pipeline: Pipeline
 
@@ -447,6 +451,31 @@ class LiveLoop(ABC, Generic[Picture]):
         if self._has_no_sink():
             raise OutputError("; ".join(str(outlet.error) for outlet in self._outlets))
         return self.report()
+
+    def run_shown(self, profile: PipelineProfile, *, on_start: Callable[[Self], object] | None) -> Any:
+        """Open the sinks, run, close them, and save the profile; returns the report, with sinks that failed to close.
+
+        Args:
+            profile: The profile, entered.
+            on_start: Called with the run once all sinks are open.
+
+        Raises:
+            PipelineError: As ``run``.
+            OutputError: A sink cannot be opened, or every one failed.
+        """
+        with started_outlets(self._outlets):
+            # Before, a failure ends the command, which reports it. Outlets must not keep the run alive.
+            for outlet in self._outlets:
+                outlet.on_failure = partial(_tell_failure, self._on_message)
+            self.has_opened_sinks = True
+            if on_start is not None:
+                on_start(self)
+            report = self.run()
+        # The first stage only waits for the camera, so it says nothing about speed.
+        ours = replace(report.pipeline, stages=report.pipeline.stages[1:], queues=report.pipeline.queues[1:])
+        for line in profile.save(ours):
+            self._say(line)
+        return replace(report, sinks=tuple(outlet.report() for outlet in self._outlets))
 
     def stop(self) -> None:
         """End the run; returns at once."""
@@ -561,3 +590,9 @@ class LiveLoop(ABC, Generic[Picture]):
     def _say(self, line: str) -> None:
         if self._on_message is not None:
             self._on_message(line)
+
+
+def _tell_failure(on_message: Callable[[str], object] | None, outlet: SinkOutlet, error: Exception) -> None:
+    if on_message is not None:
+        reason = " ".join(str(error).split()).removeprefix(f"{outlet.name} failed: ")
+        on_message(f"{outlet.name} stopped: {reason}")

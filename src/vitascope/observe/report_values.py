@@ -1,12 +1,12 @@
-"""The common part of all reports on videos, and the conversion of their values for JSON and for people."""
+"""What a job tells when it starts and in its report, and the conversion of such values for JSON and for people."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from vitascope.gpu.pipeline.report import PipelineReport
+from vitascope.gpu.pipeline.report import Interruptible, PipelineReport
 
 
 def plain_value(value: Any) -> Any:
@@ -33,6 +33,19 @@ def size_in_words(size_bytes: int) -> str:
 def gib(size_bytes: float | None, *, decimals: int = 0) -> str:
     """Format an amount of memory: ``80 GiB``; ``memory unknown`` for None."""
     return "memory unknown" if size_bytes is None else f"{size_bytes / 2**30:.{decimals}f} GiB"
+
+
+class Started(NamedTuple):
+    """Information for a progress display, once the files are open."""
+
+    pipeline: Interruptible
+    """``snapshot()`` returns the progress; ``interrupt()`` ends the run as Ctrl-C does."""
+    expected_frame_count: int | None
+    """None if the input does not say."""
+    doubts: tuple[str, ...] = ()
+    """Warnings about the input that the user should check early, one line each."""
+    is_scan: bool = False
+    """True for the search for people that precedes the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,12 +9,11 @@ from vitascope.errors import UsageError
 from vitascope.frames import Frame
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.pipeline.stages import Batched, Group, Map, Stage
-from vitascope.models.network import NetworkInput
 from vitascope.segmentation.capacity import Parallelism
 from vitascope.segmentation.matting.batch import Batch, Matted
 from vitascope.segmentation.matting.stream import StreamMatting
 from vitascope.segmentation.render.renderer import Renderer
-from vitascope.segmentation.report import GpuReport, LeverReport
+from vitascope.segmentation.report import GpuReport
 
 
 def every_frame(_: Frame) -> bool:
@@ -50,21 +49,6 @@ class FilmJob(ABC):
         self._parallelism = parallelism or Parallelism()
 
     @property
-    def network_input(self) -> NetworkInput:
-        """Return the size and type of the network's input."""
-        return self.matting.network_input
-
-    @property
-    def cut_count(self) -> int:
-        """Scene cuts so far."""
-        return self.matting.cut_count
-
-    @property
-    def cut_pts(self) -> Sequence[int]:
-        """Times (pts) of the frames that began a new shot, so far."""
-        return self.matting.cut_pts
-
-    @property
     @abstractmethod
     def frames_gathered(self) -> int:
         """Frames that the first stage collects before it starts work on them."""
@@ -97,11 +81,6 @@ class FilmJob(ABC):
     def gpu_report(self) -> GpuReport | None:
         """Time and memory of the GPU; None for a job on the CPU."""
 
-    @property
-    def shows_people(self) -> bool:
-        """As ``StreamMatting.shows_people``."""
-        return self.matting.shows_people
-
     def keep_mattes(self, *, is_whole: bool) -> None:
         """Complete the cache of mattes, once all frames are done.
 
@@ -109,10 +88,6 @@ class FilmJob(ABC):
             is_whole: True if the video or stretch was completed, and not interrupted.
         """
         self.notes += self.matting.finish(is_whole=is_whole)
-
-    def lever_report(self) -> LeverReport:
-        """The report of the levers, once all frames are done."""
-        return self.matting.report()
 
 
 class CpuJob(FilmJob):

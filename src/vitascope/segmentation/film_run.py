@@ -34,7 +34,6 @@ from vitascope.gpu.kernels.edges import EdgeOptions
 from vitascope.gpu.memory.host_heap import give_back_free_memory, keep_heaps_small
 from vitascope.gpu.pipeline.pipeline import Pipeline, quick_turns
 from vitascope.gpu.pipeline.queues import QueueLimits
-from vitascope.gpu.pipeline.report import Interruptible
 from vitascope.gpu.pipeline.stages import Sink, Source, Stage
 from vitascope.gpu.toolkit.batching.batch_sizes import AdaptiveBatchSizer
 from vitascope.media.reading.reader import VideoReader, open_video
@@ -42,6 +41,7 @@ from vitascope.media.writing.encoding import Encoding
 from vitascope.media.writing.output_target import refuse_unwritable
 from vitascope.models.network import MattingNetwork
 from vitascope.models.store.store import ModelStore
+from vitascope.observe.report_values import Started
 from vitascope.segmentation.capacity import (
     can_stay_on_gpu,
     decoder_sessions,
@@ -101,19 +101,6 @@ class FrameAndAlpha(NamedTuple):
     alpha: Plane
     """uint8 [H, W], 0 to 255, for 8-bit video; uint16, 0 to 65535, for deeper video. 0 is background, full scale is
     person."""
-
-
-class Started(NamedTuple):
-    """Information for a progress display, once the files are open."""
-
-    pipeline: Interruptible
-    """``snapshot()`` returns the progress; ``interrupt()`` ends the run as Ctrl-C does."""
-    expected_frame_count: int | None
-    """None if the input does not say."""
-    doubts: tuple[str, ...] = ()
-    """Warnings about the input that the user should check early, one line each."""
-    is_scan: bool = False
-    """True for the search for people that precedes the run."""
 
 
 class FilmRunner(Closing):
@@ -345,10 +332,10 @@ class FilmRunner(Closing):
             outputs=written,
             frame_count=reader.decoded_count,
             corrupt_count=reader.corrupt_count,
-            scene_cut_count=job.cut_count,
+            scene_cut_count=len(job.matting.cut_pts),
             model=self.chosen.network.name,
             notes=(
-                *notes_on_people(self.settings, shows_people=job.shows_people),
+                *notes_on_people(self.settings, shows_people=job.matting.shows_people),
                 *film.notes_on_kept(),
                 *(notes_on_cache() if keeps_findings(self.settings) else ()),
                 *notes_on_reading(reader),
@@ -371,7 +358,7 @@ class FilmRunner(Closing):
             engine_reasons=opening(self.chosen).engine_reasons,
             decoder=reader.decoder,
             device=self.device.label,
-            shows_people=job.shows_people,
+            shows_people=job.matting.shows_people,
             profile=self.loaded.profile,
             stereo=film.vr.layout.value,
             stereo_reason=film.vr.layout_reason.how,
@@ -381,7 +368,7 @@ class FilmRunner(Closing):
             wall_seconds=perf_counter() - began,
             peak_memory_bytes=peak_memory_bytes(),
             pipeline=measured,
-            levers=job.lever_report(),
+            levers=job.matting.report(),
             gpu=gpu,
         )
 

@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -44,7 +43,7 @@ from vitascope.media.planes import RGB_VIDEO_COLOR, planes_of, rgb_of, scale_alp
 from vitascope.media.reading.camera import Camera, CameraPicture, camera_named, is_camera
 from vitascope.media.reading.paced import PacedFilm
 from vitascope.media.sinks.file import files_of
-from vitascope.media.sinks.outlet import SinkOutlet, started_outlets, telling_failures
+from vitascope.media.sinks.outlet import SinkOutlet
 from vitascope.media.sinks.sink import ALPHA_FORMATS, LivePicture, Sink, SinkFormat, make_sink
 from vitascope.media.sinks.window import WindowSink
 from vitascope.media.writing.encoding import Encoding
@@ -167,7 +166,7 @@ class LiveMatting(LiveLoop[CameraPicture | _FilmPicture]):
         info: Description of the frames.
         square: (width, height) of the picture in square pixels, before rotation.
         said: Fields of ``LiveMattingReport`` that do not change, by name.
-        outlets: Started sinks; the caller closes them.
+        outlets: As for ``LiveLoop``.
         controls: Keyboard controls.
         options: Options of the loop.
         on_report: Called with a report when one was requested.
@@ -344,12 +343,10 @@ def segment_live(
         if info.rotation_degrees in (90, 270):
             height, width = width, height
         size = _even(width), _even(height)
-        runs = threading.Event()
         outlets = [
             SinkOutlet(
                 sink,
                 SinkFormat(*size, info.average_frame_rate.limit_denominator(1001)),
-                on_failure=telling_failures(on_message, runs),
                 threaded=performance.use_async_output,
             )
             for sink in made_sinks
@@ -366,7 +363,7 @@ def segment_live(
             "stereo_reason": vr.layout_reason.how,
             "projection": vr.projection.value,
             "projection_reason": vr.projection_reason.how,
-            "network_size": job.network_input.size,
+            "network_size": job.matting.network_input.size,
             "device": runner.device.label,
             "notes": notes_on(
                 info,
@@ -396,22 +393,8 @@ def segment_live(
             sampler=stack.enter_context(UtilisationSampler(device_id=runner.device.index)),
             with_spans=profile.stages,
         )
-        with started_outlets(outlets):
-            runs.set()
-            if on_start is not None:
-                on_start(run)
-            report: LiveMattingReport = run.run()
-        # The first stage only waits for the camera, so it says nothing about speed.
-        ours = replace(report.pipeline, stages=report.pipeline.stages[1:], queues=report.pipeline.queues[1:])
-        for line in profile.save(ours):
-            if on_message is not None:
-                on_message(line)
-    # Closing the sinks may still have failed, for example on a full disk.
-    return replace(
-        report,
-        sinks=tuple(outlet.report() for outlet in outlets),
-        notes=(*report.notes, *job.notes),
-    )
+        report: LiveMattingReport = run.run_shown(profile, on_start=on_start)
+    return replace(report, notes=(*report.notes, *job.notes))
 
 
 def check_live(

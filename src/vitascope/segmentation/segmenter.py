@@ -18,8 +18,9 @@ from vitascope.errors import UsageError
 from vitascope.media.libav import wrap_output_error
 from vitascope.media.remote import path_of
 from vitascope.models.store.store import ModelStore
+from vitascope.observe.report_values import Started
 from vitascope.segmentation.capacity import suited_to_device, works_in_processes
-from vitascope.segmentation.film_run import FilmRunner, FrameAndAlpha, Started
+from vitascope.segmentation.film_run import FilmRunner, FrameAndAlpha
 from vitascope.segmentation.matting.networks import ChosenNetwork, FetchProgress, NetworkFacts
 from vitascope.segmentation.output_encoding import check_kinds
 from vitascope.segmentation.plan import PlannedVideo, descriptions_of, refuse_clashes

@@ -26,7 +26,7 @@ from vitascope.file_lock import exclusive_lock, write_atomically
 from vitascope.gpu.pipeline.report import Interruptible
 from vitascope.media.reading.discovery import FoundVideo
 from vitascope.models.store.store import ModelStore
-from vitascope.segmentation.film_run import Started
+from vitascope.observe.report_values import Started
 from vitascope.segmentation.people.scan import find_people
 from vitascope.segmentation.plan import PlannedVideo, plan_outputs, refuse_clashes
 from vitascope.segmentation.segmenter import Segmenter
@@ -348,7 +348,7 @@ class Queue:
             self._free(portrait.with_name(f"{portrait.stem}_{driver.stem}.mp4")),
             loaded=self._source.load(values, chosen_by="vitascope studio"),
             store=self._store,
-            on_start=lambda one: self._has_started(Started(one.pipeline, one.expected_frame_count)),
+            on_start=self._has_started,
             fetch_progress=self._fetched,
         )
         job.made = tuple(file.path for file in report.files)

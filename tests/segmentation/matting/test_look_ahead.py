@@ -227,7 +227,7 @@ def alphas(count, *, batch, frames, cuts=0.35, **inference):
         )
     matted += matting.infer_rest()
     assert [one.frame.index for one in matted] == list(range(count))
-    assert matting.cut_count == (2 if count > 27 else int(count > 10))
+    assert len(matting.cut_pts) == (2 if count > 27 else int(count > 10))
     return np.stack([matting.refine(one).alpha for one in matted]), [one.shot for one in matted]
 
 
@@ -268,7 +268,7 @@ def of_passing(options, *, batch, **given):
             [matting.find_cuts(matting.prepare([frame])) for frame in frames[first : first + batch]]
         )
     matted += matting.infer_rest()
-    assert matting.cut_count == 0
+    assert len(matting.cut_pts) == 0
     return np.stack([matting.refine(one).alpha for one in matted]), network.shown
 
 

@@ -76,7 +76,7 @@ def test_a_scene_cut_splits_the_batch_and_resets_the_state():
     shots = [solid_frame(FMT, (64, 96), DARK)] * 2 + [solid_frame(FMT, (64, 96), LIGHT)] * 3
     run(matting, shots)
     assert network.calls == [(2, 1), (3, 1)]
-    assert matting.cut_count == 1
+    assert len(matting.cut_pts) == 1
     assert network.states[0].resets == 1
     assert network.states[0].seen == 3
 
@@ -163,7 +163,7 @@ def test_a_cut_ends_the_smoothing_where_the_frame_that_began_the_shot_was_droppe
     matting = stream(BrightnessNetwork(), temporal_smoothing=0.9)
     matted = matting.infer([matting.find_cuts(matting.prepare([frame])) for frame in (before, first, second)])
     matted += matting.infer_rest()
-    assert matting.cut_count == 1
+    assert len(matting.cut_pts) == 1
     matting.refine(matted[0])
     assert matting.refine(matted[2]).alpha[:, :40].mean() == 255
 

@@ -14,7 +14,7 @@ from vitascope.config import VideoSettings
 from vitascope.errors import EngineError, InputError, VitascopeError, WorkerError
 from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.stages import Sink, Source
-from vitascope.segmentation.film_run import Started
+from vitascope.observe.report_values import Started
 from vitascope.segmentation.plan import PlannedVideo
 from vitascope.segmentation.processes.film_queue import FilmQueue
 from vitascope.segmentation.processes.hands import Hands, Piece

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from math import inf
@@ -40,7 +38,7 @@ from vitascope.gpu.profiling.utilisation import UtilisationSampler
 from vitascope.media.reading.camera import Camera, camera_named, is_camera
 from vitascope.media.reading.microphone import is_microphone
 from vitascope.media.sinks.file import files_of
-from vitascope.media.sinks.outlet import SinkOutlet, started_outlets, telling_failures
+from vitascope.media.sinks.outlet import SinkOutlet
 from vitascope.media.sinks.sink import Sink, SinkFormat, make_sink
 from vitascope.media.sinks.window import WindowSink
 from vitascope.media.writing.output_target import refuse_inputs
@@ -174,12 +172,7 @@ def animate_live(
         selfie = SelfieNetwork(store.path("selfie"), store.path("selfie-landscape"))
         stack.callback(selfie.close)
         made = SinkFormat(width, height, Fraction(performance.target_fps).limit_denominator(1001))
-        runs = threading.Event()  # a sink that cannot be opened ends the command, with one message
-        tell = telling_failures(on_message, runs)
-        outlets = [
-            SinkOutlet(sink, made, on_failure=tell, threaded=performance.use_async_output)
-            for sink in made_sinks
-        ]
+        outlets = [SinkOutlet(sink, made, threaded=performance.use_async_output) for sink in made_sinks]
         profile = stack.enter_context(_profile(made_sinks, record, loaded))
         session = LiveSession(
             Capped(source, frame_rate=performance.target_fps),
@@ -210,26 +203,16 @@ def animate_live(
             with_spans=profile.stages,
         )
         try:
-            with started_outlets(outlets):
-                runs.set()
-                if on_session is not None:
-                    on_session(session)
-                report: LiveReport = session.run()
+            report: LiveReport = session.run_shown(profile, on_start=on_session)
         except BaseException as error:
             if session.is_stuck:
                 stack.pop_all()  # a hanging thread may still use these, and closing would wait for it
-            elif recorder is not None and runs.is_set() and isinstance(error, OutputError):
+            elif recorder is not None and session.has_opened_sinks and isinstance(error, OutputError):
                 recorder.finish()  # the recording does not depend on the sinks
             raise
         if recorder is not None:
             recorder.finish()
-        # Waiting for the camera cannot be sped up.
-        ours = replace(report.pipeline, stages=report.pipeline.stages[1:], queues=report.pipeline.queues[1:])
-        for line in profile.save(ours):
-            if on_message is not None:
-                on_message(line)
-    # Closing the sinks may have failed, for example on a full disk.
-    return replace(report, sinks=tuple(outlet.report() for outlet in outlets))
+    return report
 
 
 def _profile(sinks: Sequence[Sink], record: Path | None, loaded: LoadedSettings) -> PipelineProfile:

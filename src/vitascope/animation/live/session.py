@@ -116,7 +116,7 @@ class LiveSession(LiveLoop[CameraPicture]):
         estimator: Estimates motion from it.
         animator: The animator, with its portrait set.
         size: (width, height) of its pictures.
-        outlets: Started sinks; not closed here.
+        outlets: As for ``LiveLoop``.
         controls: State that keys change.
         options: Options of the run.
         mirror: For the key M; None if unwanted.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from itertools import chain, pairwise
 from math import ceil
@@ -20,7 +20,7 @@ from av.video.stream import VideoStream
 
 from vitascope.closing import Closing
 from vitascope.errors import CorruptInputError, InputError, UsageError
-from vitascope.frames import ColorSpec, DeviceEvent, Frame, Plane, Rotation, VideoInfo
+from vitascope.frames import ColorSpec, DeviceEvent, Frame, Plane, Rotation, VideoHeaders, VideoInfo
 from vitascope.media.libav import open_input
 from vitascope.media.metadata.color_tags import HdrMetadata, color_spec, read_side_data
 from vitascope.media.metadata.spherical import SphericalMetadata, read_spherical
@@ -440,35 +440,24 @@ def describe_video(facts: SourceFacts, frame: av.VideoFrame) -> VideoInfo:
     # FFmpeg returns Matroska's elements and most boxes as side data; the boxes that it does not know are read here.
     boxes = (read_spherical(facts.path) if "mp4" in facts.container else None) or SphericalMetadata()
     color = color_spec(frame, path=facts.path, codec=facts.codec, chroma_location=facts.chroma_location)
+    headers = {one.name: getattr(facts, one.name) for one in fields(VideoHeaders)}
+    headers["interlaced"] = facts.interlaced or frame.interlaced_frame
     return VideoInfo(
-        path=facts.path,
+        **headers,
         width=frame.width,
         height=frame.height,
         format=layout_of(pixel_format_name(frame)).format,
         source_format=pixel_format_name(frame),
         color=color,
-        codec=facts.codec,
-        container=facts.container,
-        time_base=facts.time_base,
-        average_frame_rate=facts.average_frame_rate,
-        frame_count_estimate=facts.frame_count_estimate,
-        duration_seconds=facts.duration_seconds,
         # FFmpeg's angle is counter-clockwise, as rotated by the display matrix; flips are ignored.
         rotation_degrees=_QUARTER_TURNS[round(-frame.rotation / 90) % 4],
-        sample_aspect_ratio=facts.sample_aspect_ratio,
-        interlaced=facts.interlaced or frame.interlaced_frame,
-        has_alpha_beside=facts.has_alpha_beside,
         stereo=boxes.stereo or side_data.stereo,
         projection=boxes.projection or side_data.projection,
         right_eye_first=boxes.right_eye_first or side_data.right_eye_first,
         fov_degrees=boxes.fov_degrees or side_data.fov_degrees,
         has_layered_eyes=boxes.has_layered_eyes,
-        audio_stream_count=facts.audio_stream_count,
-        audio_codec=facts.audio_codec,
-        subtitle_stream_count=facts.subtitle_stream_count,
         has_hdr_side_data=side_data.hdr is not None,
         dynamic_hdr=side_data.dynamic_hdr,
-        metadata=dict(facts.metadata),
     )
 
 

@@ -3,46 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from fractions import Fraction
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Protocol
 
 import av
 
-from vitascope.frames import ChromaLocation
+from vitascope.frames import ChromaLocation, VideoHeaders
 from vitascope.media.reading.damage import DamageCounter
 
 LONGEST_PAUSE_SECONDS = 6 * 3600
 """A clock that jumps ahead by more was reset; MP4 cannot express much longer pauses (2^31 ticks of 90 kHz)."""
 
 
-@dataclass(frozen=True, slots=True)
-class SourceFacts:
-    """Facts known before a picture is decoded; see ``frames.VideoInfo`` for the fields."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFacts(VideoHeaders):
+    """Facts known before a picture is decoded."""
 
-    path: Path
-    container: str
-    codec: str
-    time_base: Fraction
-    average_frame_rate: Fraction
-    frame_count_estimate: int | None
-    duration_seconds: float | None
     size: tuple[int, int] | None = None
     """(height, width) in luma samples; None if only a picture tells."""
     sample_bytes: int = 1
     """Bytes per sample of its frames, 1 or 2; 1 if only a picture tells."""
-    sample_aspect_ratio: Fraction = Fraction(1)
-    interlaced: bool = False
-    has_alpha_beside: bool = False
     chroma_location: ChromaLocation | None = None
     """From the codec's headers; None if they do not say."""
     hidden_count: int = 0
     """Number of frames that the file's edit list leaves out."""
-    audio_stream_count: int = 0
-    audio_codec: str | None = None
-    subtitle_stream_count: int = 0
-    metadata: dict[str, str] = field(default_factory=dict)
 
 
 class PictureSource(Protocol):

@@ -243,7 +243,8 @@ class SinkOutlet(Closing):
         self._threaded = threaded
         self._sink = sink
         self._made = made
-        self._on_failure = on_failure
+        self.on_failure = on_failure
+        """As given."""
         self._lock = threading.Lock()
         self._opening: Opening | None = None
         self._restarts = 0
@@ -290,8 +291,8 @@ class SinkOutlet(Closing):
 
     def _new_opening(self, before: Opening | None) -> Opening:
         def fail(error: Exception) -> None:
-            if self._on_failure is not None:
-                self._on_failure(self, error)
+            if self.on_failure is not None:
+                self.on_failure(self, error)
 
         return Opening(self._sink, self._made, before=before, on_failure=fail, threaded=self._threaded)
 
@@ -390,24 +391,6 @@ def started_outlets(
         until = monotonic() + timeout_seconds
         for outlet in outlets:
             outlet._is_finished_by(until, allowed_seconds=timeout_seconds)
-
-
-def telling_failures(
-    on_message: Callable[[str], object] | None, runs: threading.Event
-) -> Callable[[SinkOutlet, Exception], object]:
-    """Report a failed sink in one line, for ``SinkOutlet``.
-
-    Args:
-        on_message: Called with one line; None reports nothing.
-        runs: Set once all sinks are open: a sink that cannot be opened ends the command, which reports it.
-    """
-
-    def tell(outlet: SinkOutlet, error: Exception) -> None:
-        if on_message is not None and runs.is_set():
-            reason = " ".join(str(error).split()).removeprefix(f"{outlet.name} failed: ")
-            on_message(f"{outlet.name} stopped: {reason}")
-
-    return tell
 
 
 def _one_line(error: Exception | None) -> str | None:

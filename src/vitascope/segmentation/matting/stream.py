@@ -132,7 +132,6 @@ class StreamMatting:
         self.regions: list[Region] = eye_regions(width, height, layout)
         self.rotation_degrees: Rotation = rotation_degrees
         self.options = options
-        self.cut_count = 0
         self.cut_pts: list[int] = []
         """pts of the frames that started a shot so far."""
         self.told_changes: Callable[[Frame], Change] | None = None
@@ -298,9 +297,8 @@ class StreamMatting:
                 if self._cached.is_known(frame.index):
                     decided[at] = Change(self._cached.starts_shot(frame.index))
         batch.changes = decided
-        cuts = [frame.pts for frame, starts in zip(batch.frames, batch.starts_shot, strict=True) if starts]
-        self.cut_count += len(cuts)
-        self.cut_pts += cuts
+        pairs = zip(batch.frames, decided, strict=True)
+        self.cut_pts += [frame.pts for frame, change in pairs if change.starts_shot]
         self._tally.frames += count
         return [one for complete in self._beginnings.add(batch) for one in self._matted(complete)]
 

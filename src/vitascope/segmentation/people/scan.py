@@ -26,7 +26,8 @@ from vitascope.gpu.pipeline.pipeline import Pipeline
 from vitascope.gpu.pipeline.stages import Map, Source
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.models.store.store import ModelStore
-from vitascope.segmentation.film_run import FilmRun, FilmRunner, Started
+from vitascope.observe.report_values import Started
+from vitascope.segmentation.film_run import FilmRun, FilmRunner
 from vitascope.segmentation.matting.batch import Batch, Estimator
 from vitascope.segmentation.matting.cached_film import video_fingerprint
 from vitascope.segmentation.matting.cuts_between import CutsBetween

@@ -13,7 +13,8 @@ from vitascope.media.libav import wrap_output_error
 from vitascope.media.reading.reader import VideoReader
 from vitascope.media.writing.output_target import picture_folder
 from vitascope.models.store.store import ModelStore
-from vitascope.segmentation.film_run import FilmRunner, FrameAndAlpha, Started
+from vitascope.observe.report_values import Started
+from vitascope.segmentation.film_run import FilmRunner, FrameAndAlpha
 from vitascope.segmentation.matting.networks import FetchProgress, is_network_file
 from vitascope.segmentation.plan import PlannedVideo
 from vitascope.segmentation.processes.film_joiner import FilmJoiner

@@ -26,8 +26,9 @@ from vitascope.media.reading.reader import VideoReader
 from vitascope.media.writing.output_target import refuse_unwritable
 from vitascope.media.writing.segment_encoder import JoiningWriter, plain
 from vitascope.models.store.store import ModelStore
+from vitascope.observe.report_values import Started
 from vitascope.segmentation.capacity import gpu_bytes_needed
-from vitascope.segmentation.film_run import FilmRunner, Started
+from vitascope.segmentation.film_run import FilmRunner
 from vitascope.segmentation.layout import vr_of_run
 from vitascope.segmentation.matting.cached_film import (
     keeps_findings,

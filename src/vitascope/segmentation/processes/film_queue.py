@@ -15,7 +15,7 @@ from vitascope.errors import InputError, VitascopeError, let_go
 from vitascope.gpu.pipeline.queues import INTERRUPT_CHECK_SECONDS
 from vitascope.gpu.pipeline.report import Interruptible, PipelineReport
 from vitascope.media.reading.reader import probe, read_headers
-from vitascope.segmentation.film_run import Started
+from vitascope.observe.report_values import Started
 from vitascope.segmentation.plan import PlannedVideo, wanted_seconds
 from vitascope.segmentation.processes.film_joiner import join_pipeline_reports
 from vitascope.segmentation.processes.hands import Hands, Piece, PlaceCounts

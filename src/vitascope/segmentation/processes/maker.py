@@ -21,7 +21,8 @@ from vitascope.gpu.profiling.intervals import AtIntervals
 from vitascope.media.reading.reader import VideoReader, read_headers
 from vitascope.media.writing.output_clock import FrameTime
 from vitascope.media.writing.segment_encoder import EncodedPacket, SegmentEncoder
-from vitascope.segmentation.film_run import FilmRun, FilmRunner, Started
+from vitascope.observe.report_values import Started
+from vitascope.segmentation.film_run import FilmRun, FilmRunner
 from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.matting.cached_film import DeferredNetwork, network_sha256, opening
 from vitascope.segmentation.notes import notes_on, notes_on_reading
@@ -364,14 +365,14 @@ class StretchMaker(Closing):
             file.finish(
                 StretchSummary(
                     frame_count=stretch.frame_count,
-                    cut_count=sum(map(frames.owns, job.cut_pts)),
+                    cut_count=sum(map(frames.owns, job.matting.cut_pts)),
                     corrupt_count=frames.corrupt_count,
                     damage=None if frames.damage is None else str(frames.damage),
                     notes=(*notes, *job.notes),
-                    network_size=job.network_input.size,
+                    network_size=job.matting.network_input.size,
                     engine_name=run.network.engine_name,
                     decoder=reader.decoder,
-                    shows_people=job.shows_people,
+                    shows_people=job.matting.shows_people,
                     kept_frames=() if keeping is None else keeping.seen.frames,
                 )
             )

@@ -25,10 +25,10 @@ from vitascope.device import available_cores
 from vitascope.errors import UsageError
 from vitascope.frames import Frame, Projection, StereoLayout, VideoInfo
 from vitascope.gpu.kernels.color import Rgb, matte_color
+from vitascope.gpu.kernels.composite import render_alpha
 from vitascope.gpu.kernels.composite_launch import MatteOnly, OnColor
 from vitascope.gpu.kernels.remap import Border, remap
 from vitascope.gpu.pipeline.pipeline import Pipeline
-from vitascope.gpu.pipeline.report import Interruptible
 from vitascope.gpu.pipeline.stages import Map, Sink, Source
 from vitascope.media.metadata.spherical import SphericalMetadata
 from vitascope.media.reading.reader import open_video
@@ -36,20 +36,21 @@ from vitascope.media.remote import path_of
 from vitascope.media.writing.encoding import CodecName, Encoding, choose_encoding
 from vitascope.media.writing.output_target import is_written
 from vitascope.media.writing.writer import VideoWriter
+from vitascope.observe.report_values import Started
 from vitascope.segmentation.layout import vr_of
 from vitascope.segmentation.notes import notes_on_dynamic_hdr
 from vitascope.segmentation.output_encoding import coded_format
 from vitascope.segmentation.plan import no_picture_between, takes_files
 from vitascope.segmentation.render.renderer import mask_is_full_range
-from vitascope.segmentation.vr.unpacking import UnpackedKind, Unpacker
 from vitascope.segmentation.writing import FramesUntilDamage, changes_of_streams
 from vitascope.vr.detection import VrDescription, lens_of
 from vitascope.vr.file_names import read_name, without_vr_words
-from vitascope.vr.packing import refuse_other_than_packed
+from vitascope.vr.packing import refuse_other_than_packed, unpack_discs
 from vitascope.vr.players import PLAYERS, name_says, vr_words
 from vitascope.vr.projection import Lens, frame_maps
 from vitascope.vr.stereo import eye_regions
 
+UnpackedKind = Literal["mask", "key"]
 TargetName = Literal["fisheye190", "equirect180", "equirect360", "flat"]
 
 
@@ -80,16 +81,6 @@ _MARGIN = 3
 """Margin for ``frame_maps``, because frames are interpolated cubically."""
 _THREADS = 4
 """Number of drawing threads; more would wait for memory."""
-
-
-@dataclass(frozen=True, slots=True)
-class Converting:
-    """Information for a progress display, once the files of a conversion are open."""
-
-    pipeline: Interruptible
-    expected_frame_count: int | None
-    doubts: tuple[str, ...]
-    """Notes that the user should see before the run ends, one line each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +154,7 @@ def convert(
     preset: str | None = None,
     keep_partial: bool = False,
     may_replace: Callable[[Path], object] | None = None,
-    on_start: Callable[[Converting], object] | None = None,
+    on_start: Callable[[Started], object] | None = None,
 ) -> ConversionReport:
     """Convert every eye of a video to another projection; sound, subtitles, chapters, tags and HDR metadata are kept.
 
@@ -214,9 +205,7 @@ def convert(
         made = _made_info(info, source, TARGETS[target])
         if isinstance(paint, MatteOnly):
             made = replace(made, color=matte_color(info.color, full_range=paint.full_range))
-        painter = Reprojector(
-            info, made, source, TARGETS[target], unpacker=None if paint is None else Unpacker(info, paint)
-        )
+        painter = Reprojector(info, made, source, TARGETS[target], paint=paint)
         frames = FramesUntilDamage(reader)
         with (
             _single_threaded_opencv(),
@@ -240,7 +229,7 @@ def convert(
                 ]
             )
             if on_start is not None:
-                on_start(Converting(pipeline, reader.expected_frame_count, source.doubts))
+                on_start(Started(pipeline, reader.expected_frame_count, source.doubts))
             try:
                 pipeline.run()
             except KeyboardInterrupt as error:
@@ -280,7 +269,7 @@ class Reprojector:
         made: Description of the output frames.
         source: Layout and projection of the input.
         target: The new projection.
-        unpacker: Applied first, for packed alpha; None for other videos.
+        paint: How to draw packed alpha, which is unpacked first; None for other videos.
     """
 
     def __init__(
@@ -290,9 +279,9 @@ class Reprojector:
         source: VrDescription,
         target: Target,
         *,
-        unpacker: Unpacker | None = None,
+        paint: MatteOnly | OnColor | None = None,
     ) -> None:
-        self._unpacker = unpacker
+        self._paint = paint
         self._maps = frame_maps(
             source.lenses,
             target.lens,
@@ -306,11 +295,22 @@ class Reprojector:
     def paint(self, frame: Frame) -> Frame:
         """Reproject one frame. Areas that the source does not show are black; for packed alpha they are empty."""
         border: Border = "constant"
-        if self._unpacker is not None:
+        if self._paint is not None:
             # Outside the circles, an unpacked picture shows background only.
-            frame, border = self._unpacker.unpack(frame), "replicate"
+            frame, border = _unpacked(frame, self._paint), "replicate"
         made: Frame = remap(frame, *self._maps, interpolation="cubic", border=border)
         return made
+
+
+def _unpacked(frame: Frame, paint: MatteOnly | OnColor) -> Frame:
+    """Turn a packed frame into a plain fisheye one of the same size, empty outside the circles, where mattes are."""
+    side = frame.height
+    alpha = np.hstack([cv2.resize(tile, (side, side)) for tile in unpack_discs(frame)])
+    # Keep the frame's depth, in which the mattes were stored.
+    dtype, peak = (np.uint8, 255) if frame.format.bit_depth == 8 else (np.uint16, 65535)
+    codes = np.rint(alpha * peak).astype(dtype)
+    regions = eye_regions(frame.width, frame.height, StereoLayout.SIDE_BY_SIDE)
+    return render_alpha(frame, codes, regions=regions, paint=paint)
 
 
 def _paint(encoding: Encoding, unpack: UnpackedKind | None, key_color: Rgb) -> MatteOnly | OnColor | None:

@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from vitascope.segmentation.matting.levers.missed_parts import missed_parts
+from vitascope.segmentation.matting.levers.motion_smoothing import missed_parts
 
 COUNT, SIZE = 8, (60, 100)
 ROWS = slice(10, 50)

@@ -1,4 +1,4 @@
-"""Smooths the mattes of a shot over time, along the motion in the picture."""
+"""Smooths the mattes of a shot along the motion in the picture, and restores parts that a frame misses."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ import numpy.typing as npt
 from vitascope.frames import Frame
 from vitascope.gpu.interchange import on_its_way, one_after_the_other, to_cupy
 from vitascope.gpu.kernels.along_motion import MEAN_RULES, REACH_FRAMES, mean_along_motion
+from vitascope.gpu.kernels.cells import mean_around
 from vitascope.gpu.kernels.cuda_module import array_module, is_on_gpu
+from vitascope.gpu.kernels.morphology import dilate_box, erode_box
 from vitascope.gpu.kernels.resize_normalize import resized
+from vitascope.gpu.kernels.votes_along_motion import VOTE_RULES, votes_along_motion
 from vitascope.gpu.memory.shortage import memory_errors
 from vitascope.gpu.toolkit.batching.batch_sizes import AdaptiveBatchSizer
 from vitascope.models.network import MatteEstimate, NetworkInput
 from vitascope.segmentation.matting.estimates import plain_rgb, small_alpha
-from vitascope.segmentation.matting.levers.missed_parts import MISSED_PART_RULES, missed_parts
 from vitascope.segmentation.matting.shots import Views, bounds_of_calls
 
 _MOTION_SIDE: Final = 480
@@ -35,11 +37,17 @@ _FRAMES_OF_A_CALL: Final = 8
 result."""
 _NOBODY: Final = 0.01
 """Maximum mean alpha of an empty cell."""
+_LEAST_FRAMES = 2.0
+"""Minimum number of other frames that show the same. This and the following constants were chosen on
+``benchmarks/matte_quality``, seeds 101 to 118."""
+_CHANGE, _DECIDED = 0.25, 0.3
+"""Minimum increase of alpha for a part to count as missed, and maximum distance of the result from 1."""
 
-SMOOTHING_RULES: Final = (_MOTION_SIDE, _NOBODY, *MEAN_RULES, *MISSED_PART_RULES)
+SMOOTHING_RULES: Final = (_MOTION_SIDE, _NOBODY, *MEAN_RULES, *VOTE_RULES, _LEAST_FRAMES, _CHANGE, _DECIDED)
 """Constants that smoothed mattes depend on."""
 
 Grey = npt.NDArray[np.uint8]
+FloatArray = npt.NDArray[np.float32]
 
 
 @dataclass
@@ -250,6 +258,39 @@ def _with_added(
     return [
         MatteEstimate(gain=one.gain, offset=own[:, None]) for one, own in zip(estimates, added, strict=True)
     ]
+
+
+def missed_parts(seen: FloatArray, ahead: FloatArray, back: FloatArray) -> FloatArray:
+    """Find parts of people that a frame's matte misses, and most other frames of the shot show.
+
+    A blurred arm is missed in a shot's first frames, and found in those after them; a shoulder is lost while its owner
+    leaves. So each sample is followed along the motion, for as long as the picture looks the same there. Each frame
+    votes with the weight of its sureness. Only parts at least three samples thick count, as edges are less certain.
+    Nothing is removed where most frames show nobody: that lost people whom few frames see, and hardly any scenery.
+
+    Args:
+        seen: RGB and alpha of consecutive frames, float32 [T, E, 4, h, w], 0..1, NumPy or CuPy.
+        ahead: Motion from each of the first T - 1 frames to the next, right and down, in samples, float32
+            [T - 1, E, h, w, 2], on the same device.
+        back: Likewise, from each of the last T - 1 frames to the one before.
+
+    Returns:
+        Addition to alpha, float32 [T, E, h, w], on the same device; mostly 0.
+
+    Raises:
+        KernelCompileError: The CUDA source could not be built for this GPU.
+    """
+    own = seen[:, :, 3]
+    agreed, others = votes_along_motion(seen, ahead, back)
+    change = np.maximum(agreed - own, 0) * (others > _LEAST_FRAMES)
+    is_missed = _thick((change > _CHANGE) & (agreed > 1 - _DECIDED))
+    return mean_around(change * is_missed)  # soft, so that its border is no edge
+
+
+def _thick(where: Any) -> Any:
+    """Keep what is at least three samples thick, and the samples beside it, bool [T, E, h, w]."""
+    planes = where.astype("uint8").reshape(-1, *where.shape[2:])
+    return dilate_box(erode_box(planes, 1), 2).reshape(where.shape) > 0
 
 
 def _find_moves(picture: Grey, following: Grey, *, out: npt.NDArray[np.float32]) -> None:
