@@ -434,11 +434,50 @@ def test_a_hidden_lid_is_round_and_redder_in_the_shade_as_the_faces_skin_is(mesh
 
 
 def test_a_lid_that_is_seen_closes_in_its_own_colour(mesh, shaded, skin):
-    seen, middles = with_lids(made_face(mesh), skin, 0.75)
+    seen, middles = with_lids(made_face(mesh), skin, 0.92)
     closed, _, _ = shaded({}, rgb=seen, closure=(1.0, 1.0))
     for x, y in middles:
         lid = np.s_[y - 3 : y - 1, x - 5 : x + 6]
         assert np.abs(closed[lid].astype(int) - seen[lid]).max() <= 2
+
+
+def test_a_lid_in_the_shade_of_the_brow_comes_out_of_it_as_it_closes(mesh, shaded, skin):
+    """It was drawn out over the eye as dark as it was under the brow."""
+    seen, middles = with_lids(made_face(mesh), skin, 0.6)
+    closed, _, _ = shaded({}, rgb=seen, closure=(1.0, 1.0))
+    for x, y in middles:
+        lid = closed[y, x].astype(float)
+        assert 0.75 * SKIN.mean() < lid.mean() < SKIN.mean()
+        assert np.abs(lid / lid.sum() - SKIN / SKIN.sum()).max() < 0.02
+
+
+def test_a_shining_lid_is_no_lighter_than_skin_is_when_it_closes(mesh, shaded, skin):
+    bright = (skin * 0.6).astype(np.uint8)
+    seen, middles = with_lids(made_face(mesh), bright, 0.95)
+    closed, _, _ = shaded({}, rgb=seen, closure=(1.0, 1.0))
+    for x, y in middles:
+        assert seen[y, x].mean() > 1.5 * bright.mean()
+        assert closed[y, x].mean() < 1.25 * bright.mean()
+
+
+def test_a_shut_lid_keeps_the_fold_that_the_open_one_has(mesh, shaded, skin):
+    face = made_face(mesh, scale=22.0)
+    wide = np.broadcast_to(SKIN, (SIZE[1], SIZE[0], 3)).copy()
+    plain, _ = with_lids(face, wide, 0.95)
+    folded, depths = plain.copy(), []
+    for eye in EYES:
+        row = (face.landmarks[list(eye.upper[1:-1]), :2] + face.landmarks[list(eye.upper_lid), :2]) / 2
+        cv2.polylines(folded, [np.rint(row).astype(np.int32)], False, (SKIN * 0.6).tolist(), 3)
+    for seen in (plain, folded):
+        closed, _, _ = shaded({}, rgb=seen, closure=(1.0, 1.0), face=face)
+        depths.append([])
+        for eye in EYES:
+            x, y = face.landmarks[[eye.upper_lid[3], eye.crease[3]], :2].mean(axis=0).round().astype(int)
+            x0, y0 = face.landmarks[eye.upper_lid[3], :2].round().astype(int)
+            fold = closed[y - 1 : y + 2, x].mean()
+            depths[-1].append(float(1 - fold / closed[y0 - 2 : y0 + 1, x0].mean()))
+    assert max(depths[0]) < 0.03
+    assert min(depths[1]) > 0.03
 
 
 def test_a_lid_with_the_rim_of_glasses_on_it_closes_with_it(mesh, shaded, skin):
@@ -456,7 +495,7 @@ def test_a_lid_with_the_rim_of_glasses_on_it_closes_with_it(mesh, shaded, skin):
 def test_what_is_fine_on_a_lid_is_not_drawn_out_over_it_as_it_closes(mesh, shaded, skin, roll):
     """Check brow hair and cracks of a painting, which became streaks across the lid."""
     face = made_face(mesh, roll=roll)
-    plain, middles = with_lids(face, skin, 0.8)
+    plain, middles = with_lids(face, skin, 0.92)
     (right, left), seen = middles, plain.copy()
     along = (left - right) / np.linalg.norm(left - right)
     upright = np.array([-along[1], along[0]])

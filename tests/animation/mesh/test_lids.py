@@ -12,6 +12,7 @@ from faces import SIZE, made_face
 from vitascope.animation.canonical_mesh import EYES
 from vitascope.animation.face import FaceMotion
 from vitascope.animation.mesh.animator import MeshAnimator
+from vitascope.animation.mesh.lashes import LASHES_BOTTOM, LASHES_LEFT, LASHES_RIGHT, LASHES_TOP, shut_lashes
 
 SKIN, EYE, PUPIL = 150, 250, 10
 YAWS = (0.0, 30.0, -30.0)
@@ -99,7 +100,8 @@ def test_lashes_are_dark_and_below_the_lid(mesh):
         assert column[10:16].min() < 60  # the closed line
         assert column[:6].min() > SKIN - 30  # the lid above it
         assert column[-4:].min() > SKIN - 30  # the cheek
-        assert column[13:18].mean() < column[7:12].mean()  # lashes hang
+        line = int(column.argmin())
+        assert column[line + 1 : line + 7].mean() < column[line - 6 : line].mean()  # lashes hang
 
 
 def test_one_closed_eye_leaves_the_other(mesh):
@@ -128,3 +130,69 @@ def test_the_lashes_of_a_blue_eye_are_not_blue(mesh):
         line = around[around.sum(axis=1).argmin()]
         assert line.max() < 80  # the line is there
         assert line[0] >= line[1] >= line[2] - 2
+
+
+@pytest.mark.parametrize("width", [12.0, 45.0, 160.0, 2000.0])
+def test_lashes_fade_downward_as_peoples_do(width):
+    """Against the means of eight people, shut; of lashes with 0.28 of the skin's light."""
+    cover = shut_lashes(width, index=0)
+    rows, columns = cover.shape
+    assert cover.min() >= 0 and 0.75 < cover.max() <= 1
+    for border in (cover[[0, -1]], cover[:, [0, -1]]):
+        assert not border.any()
+    below = (np.arange(rows) + 0.5) / rows * (LASHES_BOTTOM - LASHES_TOP) + LASHES_TOP
+    along = (np.arange(columns) + 0.5) / columns * (LASHES_RIGHT - LASHES_LEFT) + LASHES_LEFT
+    light = 1 - 0.72 * cover[:, (along > 0.3) & (along < 0.7)].mean(axis=1)
+    # From the middle of the line, which lies above the lid's edge.
+    line = below[light.argmin()]
+    for away, expected in ((0.06, 0.62), (0.10, 0.77), (0.14, 0.86), (0.18, 0.92), (0.22, 0.96)):
+        assert np.interp(line + away, below, light) == pytest.approx(expected, abs=0.12)
+    assert np.interp(line - 0.08, below, light) > 0.9
+
+
+def test_the_lashes_of_both_eyes_differ_and_stay_the_same():
+    one, other = (shut_lashes(60.0, index=index) for index in (0, 1))
+    assert (one != other).any()
+    assert np.array_equal(one, shut_lashes(60.0, index=0))
+
+
+def test_lashes_are_single_where_the_picture_shows_them():
+    """A smooth band looks drawn; in a small picture it is what is seen of them."""
+    fine, coarse = (shut_lashes(width, index=0) for width in (160.0, 16.0))
+    uneven = []
+    for cover in (fine, coarse):
+        rows, columns = cover.shape
+        row = round((0.07 - LASHES_TOP) / (LASHES_BOTTOM - LASHES_TOP) * rows)
+        middle = cover[row, columns // 4 : 3 * columns // 4]
+        uneven.append(float(middle.std() / middle.mean()))
+    assert uneven[0] > 0.2 > uneven[1]
+
+
+@pytest.mark.parametrize("yaw", YAWS)
+def test_a_shut_eye_is_darker_along_its_lashes_than_beside_them(mesh, yaw):
+    animator, _ = with_face(mesh, yaw)
+    shut, bent = animator.animate(closing(1.0)), animator.bent(closing(1.0))
+    for eye in EYES:
+        line = bent.places[list(eye.upper[2:-2])]
+        lid, cheek = bent.places[list(eye.upper_lid[1:-1])], bent.places[list(eye.lower_lid[1:-1])]
+        light = [
+            np.mean([shut[y - 1 : y + 2, x].min() for x, y in np.rint(row).astype(int)])
+            for row in (line, lid, cheek)
+        ]
+        assert light[0] < 0.5 * light[1] and light[0] < 0.5 * light[2]
+        assert light[1] > 0.8 * SKIN and light[2] > 0.8 * SKIN
+
+
+def test_lashes_of_a_pale_eye_are_dark_and_warm(mesh):
+    face = made_face(mesh, scale=22.0)
+    skin = np.array([210, 160, 140], np.float32)
+    picture = np.broadcast_to(skin.astype(np.uint8), (SIZE[1], SIZE[0], 3)).copy()
+    for eye in EYES:
+        corners = np.rint(face.landmarks[list(eye.outline), :2]).astype(np.int32)
+        cv2.fillPoly(picture, [corners], (190, 195, 200))
+    with MeshAnimator(mesh) as animator:
+        animator.set_portrait(picture, face=face)
+        for eyeball in animator._portrait.eyes:
+            colour = eyeball.lash_colour
+            assert colour.mean() < 0.42 * skin.mean()
+            assert colour[1] / colour[0] < skin[1] / skin[0] and colour[2] / colour[0] < skin[2] / skin[0]

@@ -14,6 +14,13 @@ from numpy.typing import NDArray
 from vitascope.animation.canonical_mesh import EYES, TO_PICTURE, EyeLandmarks
 from vitascope.animation.face import FloatArray, RgbPicture
 from vitascope.animation.mesh.deform import Bent, soft_limit
+from vitascope.animation.mesh.lashes import (
+    LASHES_BOTTOM,
+    LASHES_LEFT,
+    LASHES_RIGHT,
+    LASHES_TOP,
+    shut_lashes,
+)
 from vitascope.animation.mesh.layers import (
     Patch,
     lay_under,
@@ -62,10 +69,9 @@ _IRIS_STAYS = 0.55
 """Minimum distance of an iris's centre from the eye's corners, in its radii."""
 _APART_RADII = 0.15
 """Motion of the iris, in radii, below which the unchanged portrait is blended with the layered ball."""
-LINE_COVER, FRINGE_COVER = 0.9, 0.6
-"""Opacity of a closed eye's lashes: of the line at the lid's edge, and of the part below."""
-LASH_LENGTHS = np.array([0.06, 0.105, 0.115, 0.11, 0.095, 0.065, 0.025], np.float32)
-"""Lengths by which lashes hang below a closed lid, from the outer corner to the inner, in widths of the eye."""
+_LASH_LIGHT, _LASH_REDDER = 0.4, 1.5
+"""Maximum light of lashes, relative to the skin's; and the power of the skin's shares of green and blue that is their
+maximum: they are seen mixed with skin in the shade (0.36 to 1.0 of its green beside ten people's shut lids)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,7 +95,7 @@ class LashPlacement:
     edge_heights: FloatArray
     """float32 [9]: heights of these."""
     reach_px: float
-    """Factor for ``LASH_LENGTHS``."""
+    """A width of the eye, for the heights of ``lashes.shut_lashes``: less for an eye that is half open."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,6 +160,8 @@ class Eyeball:
             _darkest(seen if len(seen) else patch.of(rgb).reshape(-1, 3)), skin
         )
         """float32 [3], 0..255."""
+        self.shut_lashes = shut_lashes(self._width, index=index)
+        """float32 [rows, columns], 0..1."""
         self.texture, self.ball, self.white = self._fine_layers(rgb, patch, outline, skin)
         self._rest_pose = rig.pose
 
@@ -335,7 +343,7 @@ class Eyeball:
         lashes = self._lashes(bent)
         margin = 2 + 2 * self.feather
         if lashes is not None:
-            margin += 2 * float(LASH_LENGTHS.max()) * self._width
+            margin += LASHES_BOTTOM * self._width
         patch = patch_around(outline, margin=margin, size=self._size)
         if patch is None or patch.width < 2 or patch.height < 2:
             return None
@@ -416,14 +424,13 @@ class Eyeball:
         share = from_corner @ lashes.along
         edge = np.interp(share, lashes.edge_shares, lashes.edge_heights).astype(np.float32)
         below = from_corner @ lashes.down - edge
-        length = np.interp(share, np.linspace(0, 1, len(LASH_LENGTHS)), LASH_LENGTHS) * lashes.reach_px
-        thickness = np.maximum(0.35 * length, 0.6)
-        line = np.exp(-(((below - 0.2 * length) / thickness) ** 2))
-        fringe = np.exp(-((np.where(below > 0, below / np.maximum(length, 0.6), below / thickness)) ** 2))
-        ends = np.clip(np.minimum(share, 1 - share) / 0.06 + 0.5, 0, 1)
-        mask = np.maximum(LINE_COVER * line, FRINGE_COVER * fringe) * ends * lashes.shown
+        rows, columns = self.shut_lashes.shape
+        places = np.empty((patch.height, patch.width, 2), np.float32)
+        places[..., 0] = (share - LASHES_LEFT) * (columns / (LASHES_RIGHT - LASHES_LEFT)) - 0.5
+        places[..., 1] = (below / lashes.reach_px - LASHES_TOP) * (rows / (LASHES_BOTTOM - LASHES_TOP)) - 0.5
+        mask = read_at(self.shut_lashes, places) * np.float32(lashes.shown)
         colours = np.full((patch.height, patch.width, 3), self.lash_colour, np.float32)
-        lay_under(out, patch, colours, mask.astype(np.float32))
+        lay_under(out, patch, colours, mask)
 
     def _draw_ball(self, out: RgbPicture, placed: EyePlacement) -> None:
         patch = placed.patch
@@ -455,12 +462,13 @@ def _of_hair(dark: FloatArray, skin: FloatArray) -> FloatArray:
 
     Args:
         dark: float32 [3], 0..255.
-        skin: Colour of the skin, float32 [3]: in its light, no lash is bluer or greener than half-way from it to grey.
+        skin: Colour of the skin, float32 [3]: lashes are darker, and none is bluer or greener.
 
     Returns:
         float32 [3], 0..255.
     """
-    most = (1 + skin / max(float(skin[0]), 1.0)) / 2 * dark[0]
+    dark = dark * min(_LASH_LIGHT * float(skin.mean()) / max(float(dark.mean()), 1.0), 1.0)
+    most = (skin / max(float(skin[0]), 1.0)).clip(0, 1) ** _LASH_REDDER * dark[0]
     return np.asarray(np.minimum(dark, most), np.float32)
 
 

@@ -16,15 +16,9 @@ import numpy.typing as npt
 from vitascope.animation.face import MESH_VERTEX_COUNT, FloatArray, RgbPicture
 from vitascope.animation.mesh.creases import CREASES, Creases
 from vitascope.animation.mesh.deform import Bent
-from vitascope.animation.mesh.eyes import (
-    FRINGE_COVER,
-    IRIS_EDGE,
-    LASH_LENGTHS,
-    LINE_COVER,
-    Eyeball,
-    EyePlacement,
-)
+from vitascope.animation.mesh.eyes import IRIS_EDGE, Eyeball, EyePlacement
 from vitascope.animation.mesh.head import CutPortrait
+from vitascope.animation.mesh.lashes import LASHES_BOTTOM, LASHES_LEFT, LASHES_RIGHT, LASHES_TOP
 from vitascope.animation.mesh.layers import Patch
 from vitascope.animation.mesh.maps import MapGrid, PortraitMaps, feature_grid, pixel_grid
 from vitascope.animation.mesh.mouth import TEETH_MIDDLE, Mouth, MouthPlacement
@@ -72,11 +66,12 @@ _MOUTH = np.dtype(
 )
 _EYE_LOOK = np.dtype(
     [
-        *fields("u8", "texture", "ball", "white"),
+        *fields("u8", "texture", "ball", "white", "shut_lashes"),
         ("patch", PATCH),
         ("iris", _PLACE),
         *fields("f4", "radius", "feather"),
         ("lash_colour", _COLOUR),
+        *fields("i4", "lash_columns", "lash_rows"),
     ],
     align=True,
 )
@@ -88,10 +83,8 @@ SCENE = np.dtype(
         *fields("i4", "width", "height", "left", "top", "right", "bottom", "triangle_count"),
         *fields("i4", "teeth_width", "teeth_height", "tongue_width", "tongue_height"),
         *fields("i4", "own_width", "own_height"),
-        *fields(
-            "f4", "mouth_feather", "teeth_middle", "iris_ends", "white_begins", "line_cover", "fringe_cover"
-        ),
-        ("lash_lengths", "f4", 7),
+        *fields("f4", "mouth_feather", "teeth_middle", "iris_ends", "white_begins"),
+        *fields("f4", "lashes_left", "lashes_top", "lashes_right", "lashes_bottom"),
         ("cavity", _COLOUR),
         ("eyes", _EYE_LOOK, 2),
         ("creases", _CREASE, CREASES),
@@ -422,15 +415,16 @@ class GpuDrawing:
         scene["mouth_feather"] = mouth.feather
         scene["cavity"] = mouth.tones.cavity
         scene["iris_ends"], scene["white_begins"] = IRIS_EDGE
-        scene["line_cover"], scene["fringe_cover"] = LINE_COVER, FRINGE_COVER
-        scene["lash_lengths"] = LASH_LENGTHS
+        scene["lashes_left"], scene["lashes_right"] = LASHES_LEFT, LASHES_RIGHT
+        scene["lashes_top"], scene["lashes_bottom"] = LASHES_TOP, LASHES_BOTTOM
         for look, eye in zip(scene["eyes"][0], self._eyes, strict=True):
-            for layer in ("texture", "ball", "white"):
+            for layer in ("texture", "ball", "white", "shut_lashes"):
                 look[layer] = self._keep(getattr(eye, layer))
             patch = eye.patch
             look["patch"] = (patch.left, patch.top, patch.width, patch.height)
             look["iris"], look["radius"], look["feather"] = eye.iris, eye.radius, eye.feather
             look["lash_colour"] = eye.lash_colour
+            look["lash_rows"], look["lash_columns"] = eye.shut_lashes.shape
         for fold, part in zip(scene["creases"][0], self._creases.parts, strict=True):
             if part is not None:  # else the patch is empty
                 patch = part.patch

@@ -17,7 +17,6 @@
 #define FINEST 5
 #define EYE_OUTLINE 64
 #define LID_POINTS 9
-#define LASHES 7      // lengths that are given, from the outer corner to the inner
 #define MOUTH_OUTLINE 80
 #define OFFSETS 32
 #define FOLD 0.7f     // as in maps.py
@@ -74,10 +73,12 @@ struct Frame {
 
 struct EyeLook {
     const unsigned char *texture, *ball, *white;
+    const float* shut_lashes;  // how far they cover the skin
     Patch patch;
     float2 iris;
     float radius, feather;
     float lash_colour[3];
+    int lash_columns, lash_rows;
 };
 
 // A part of the portrait with its skin folded.
@@ -96,7 +97,7 @@ struct Scene {
     const float* own_cover;
     int width, height, left, top, right, bottom, triangle_count, teeth_width, teeth_height, tongue_width, tongue_height;
     int own_width, own_height;
-    float mouth_feather, teeth_middle, iris_ends, white_begins, line_cover, fringe_cover, lash_lengths[LASHES];
+    float mouth_feather, teeth_middle, iris_ends, white_begins, lashes_left, lashes_top, lashes_right, lashes_bottom;
     float cavity[3];
     EyeLook eyes[2];
     Crease creases[CREASES];
@@ -354,23 +355,15 @@ __device__ float interpolated(const float (&places)[COUNT], const float (&values
     return values[COUNT - 1];
 }
 
-// The line at the edge of a lid that closes, and what hangs below.
-__device__ float lash_mask(const Lashes& lashes, const Scene& scene, float x, float y) {
+// How far the lashes of a lid that closes cover the skin.
+__device__ float lash_mask(const Lashes& lashes, const EyeLook& look, const Scene& scene, float x, float y) {
     const float dx = x - lashes.corner.x, dy = y - lashes.corner.y;
     const float share = dx * lashes.along.x + dy * lashes.along.y;
     const float below =
         dx * lashes.down.x + dy * lashes.down.y - interpolated(lashes.edge_shares, lashes.edge_heights, share);
-    const float place = fminf(fmaxf(share, 0.f), 1.f) * (LASHES - 1);
-    const int first = min(static_cast<int>(place), LASHES - 2);
-    const float near = scene.lash_lengths[first], far = scene.lash_lengths[first + 1];
-    const float length = (near + (far - near) * (place - first)) * lashes.reach;
-    const float thickness = fmaxf(0.35f * length, 0.6f);
-    const float from_line = (below - 0.2f * length) / thickness;
-    const float from_lid = below > 0.f ? below / fmaxf(length, 0.6f) : below / thickness;
-    const float ends = fminf(fmaxf(fminf(share, 1.f - share) / 0.06f + 0.5f, 0.f), 1.f);
-    const float cover =
-        fmaxf(scene.line_cover * expf(-from_line * from_line), scene.fringe_cover * expf(-from_lid * from_lid));
-    return cover * ends * lashes.shown;
+    const float column = (share - scene.lashes_left) * (look.lash_columns / (scene.lashes_right - scene.lashes_left)) - 0.5f;
+    const float row = (below / lashes.reach - scene.lashes_top) * (look.lash_rows / (scene.lashes_bottom - scene.lashes_top)) - 0.5f;
+    return read_bounded(look.shut_lashes, look.lash_columns, look.lash_rows, column, row, Cover{}).value * lashes.shown;
 }
 
 __device__ Colour with_eye(Colour under, const Eye& eye, const EyeLook& look, const Scene& scene, float x, float y) {
@@ -394,7 +387,7 @@ __device__ Colour with_eye(Colour under, const Eye& eye, const EyeLook& look, co
         }
     }
     if (eye.lashes.shown > 0.f) {
-        const float mask = lash_mask(eye.lashes, scene, x, y);
+        const float mask = lash_mask(eye.lashes, look, scene, x, y);
         under = mixed(under, {look.lash_colour[0], look.lash_colour[1], look.lash_colour[2]}, mask);
     }
     return under;
