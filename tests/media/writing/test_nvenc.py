@@ -472,7 +472,7 @@ def test_frames_on_the_gpu_need_an_encoder_there(tmp_path: Path) -> None:
     on_gpu = frame.with_planes(tuple(cupy.asarray(plane) for plane in frame.planes))
     chosen = choose_encoding(tmp_path / "a.mp4", source_format=info.format)
     with (
-        pytest.raises(OutputError, match="frame 0 is on the GPU, and this encoder takes host memory"),
+        pytest.raises(OutputError, match="frame 0 is on the GPU, and this encoder needs host memory"),
         VideoWriter(tmp_path / "a.mp4", info=info, encoding=chosen) as writer,
     ):
         writer.write(on_gpu)
