@@ -55,6 +55,7 @@ from vitascope.animation.mesh.maps import (
 from vitascope.animation.mesh.mouth import Mouth
 from vitascope.animation.mesh.response import Curve, Response, measure_response
 from vitascope.animation.mesh.rig import PortraitRig, build_rig, with_person
+from vitascope.animation.mesh.rims import find_rims
 from vitascope.closing import Closing
 from vitascope.errors import UsageError
 
@@ -213,8 +214,9 @@ class MeshAnimator(Closing):
                 rig = with_glasses(build_rig(self._mesh, face, size=matte.shape), rgb)
                 rig = replace(with_person(rig, matte), box=box)
             cut = cut_out(rgb, rig, person)
-        maps, eyes, mouth = plan_maps(rig, self._mesh), make_eyeballs(rgb, rig), Mouth(rgb, rig)
-        creases = Creases(rgb, cut, rig)
+        rims = find_rims(rgb, rig)
+        maps, eyes, mouth = plan_maps(rig, self._mesh), make_eyeballs(rgb, rig, rims), Mouth(rgb, rig)
+        creases = Creases(rgb, cut, rig, rims=rims)
         on_gpu = None
         if self._cuda_device is not None:
             from vitascope.animation.mesh.gpu_drawing import GpuDrawing

@@ -38,6 +38,7 @@ from vitascope.animation.mesh.head import CutPortrait
 from vitascope.animation.mesh.layers import Patch, median_at, opening_mask, patch_around, smooth_outline
 from vitascope.animation.mesh.lips import lips_met, shown_apart, width_cm
 from vitascope.animation.mesh.rig import PortraitRig
+from vitascope.animation.mesh.rims import Rim
 
 CREASES = 9
 """Number of creases: smile at the right, at the left, brows down, brows up; lips drawn together, lips that meet, both;
@@ -196,9 +197,17 @@ class Creases:
         rgb: uint8 [H, W, 3], the portrait.
         cut: The portrait split into person and background.
         rig: The portrait's rig.
+        rims: The rims of glasses in front of the right and the left lid, which are drawn on their own.
     """
 
-    def __init__(self, rgb: RgbPicture, cut: CutPortrait, rig: PortraitRig) -> None:
+    def __init__(
+        self,
+        rgb: RgbPicture,
+        cut: CutPortrait,
+        rig: PortraitRig,
+        *,
+        rims: tuple[Rim | None, Rim | None] = (None, None),
+    ) -> None:
         self._rest = rig.reading.vertices
         self._rgb, self._rgba = rgb, cut.rgba
         self._shaded = cut.rgba.copy()
@@ -216,7 +225,7 @@ class Creases:
             None
             if filled is None
             else self._touching(rig, self._lips_gathered(rig, filled, meet=True), light=_GATHERED_LIGHT),
-            *(self._closed_lid(rig, eye) for eye in EYES),
+            *(self._closed_lid(rig, eye, rim) for eye, rim in zip(EYES, rims, strict=True)),
         )
         self.parts: tuple[Crease | None, ...] = tuple(
             None if fold is None else Crease(fold.patch, cut.folded(fold.patch, rgb, fold.rgb))
@@ -495,7 +504,7 @@ class Creases:
         lit += (_REDDER * redness[..., None] * red - shine[..., None]) * of_lips
         return _Fold(patch, np.ascontiguousarray(np.clip(np.rint(lit), 0, 255), np.uint8))
 
-    def _closed_lid(self, rig: PortraitRig, eye: EyeLandmarks) -> _Fold | None:
+    def _closed_lid(self, rig: PortraitRig, eye: EyeLandmarks, rim: Rim | None) -> _Fold | None:
         """The skin of an upper lid, without detail that would become streaks, or synthesised if a brow hides it."""
         landmarks, scale = rig.face.landmarks[:, :2], rig.pose.scale
         rows = (eye.upper_lid, eye.crease, eye.upper[1:-1])
@@ -516,6 +525,8 @@ class Creases:
         )
         lid = opening_mask(outline, patch, feather=max(_LID_SOFT_CM * scale, 0.5))[..., None]
         seen = patch.of(self._rgb).astype(np.float32)
+        if rim is not None:
+            seen = rim.without(seen, patch)
         bare = _without_strokes(seen, corners, _LASH_CM * scale)
         crossed = 1 - seen.mean(axis=-1, keepdims=True) / np.maximum(bare.mean(axis=-1, keepdims=True), 1)
         crossed = np.interp(crossed, _LASH_DARKER, (0, 1)).astype(np.float32) * lid

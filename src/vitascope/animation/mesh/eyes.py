@@ -31,6 +31,7 @@ from vitascope.animation.mesh.layers import (
     smooth_outline,
 )
 from vitascope.animation.mesh.rig import PortraitRig
+from vitascope.animation.mesh.rims import Rim
 
 IRIS_EDGE = (1.05, 1.3)
 """Distances from its centre, in radii of the iris: within the first the picture moves with the gaze, beyond the second
@@ -69,6 +70,8 @@ _IRIS_STAYS = 0.55
 """Minimum distance of an iris's centre from the eye's corners, in its radii."""
 _APART_RADII = 0.15
 """Motion of the iris, in radii, below which the unchanged portrait is blended with the layered ball."""
+_RIM_REACH = 0.95
+"""Distance from a closed lid within which the rims of glasses are drawn, in widths of the eye."""
 _LASH_LIGHT, _LASH_REDDER = 0.4, 1.5
 """Maximum light of lashes, relative to the skin's; and the power of the skin's shares of green and blue that is their
 maximum: they are seen mixed with skin in the shade (0.36 to 1.0 of its green beside ten people's shut lids)."""
@@ -125,9 +128,10 @@ class Eyeball:
         rgb: uint8 [H, W, 3], the portrait.
         rig: The portrait's rig.
         index: 0 for the right eye, 1 for the left.
+        rim: The rim of glasses in front of its upper lid.
     """
 
-    def __init__(self, rgb: RgbPicture, rig: PortraitRig, *, index: int) -> None:
+    def __init__(self, rgb: RgbPicture, rig: PortraitRig, *, index: int, rim: Rim | None = None) -> None:
         self._index = index
         self._eye: EyeLandmarks = EYES[index]
         self._size = rig.size
@@ -162,6 +166,9 @@ class Eyeball:
         """float32 [3], 0..255."""
         self.shut_lashes = shut_lashes(self._width, index=index)
         """float32 [rows, columns], 0..1."""
+        self.rim_patch = None if rim is None else rim.patch
+        self.rim = None if rim is None else rim.rgba(rgb)
+        """uint8 [h, w, 4], premultiplied colours; None without glasses."""
         self.texture, self.ball, self.white = self._fine_layers(rgb, patch, outline, skin)
         self._rest_pose = rig.pose
 
@@ -343,7 +350,7 @@ class Eyeball:
         lashes = self._lashes(bent)
         margin = 2 + 2 * self.feather
         if lashes is not None:
-            margin += LASHES_BOTTOM * self._width
+            margin += (LASHES_BOTTOM if self.rim is None else _RIM_REACH) * self._width
         patch = patch_around(outline, margin=margin, size=self._size)
         if patch is None or patch.width < 2 or patch.height < 2:
             return None
@@ -417,6 +424,11 @@ class Eyeball:
             self._draw_ball(out, placed)
         if placed.lashes is not None:
             self._draw_lashes(out, placed.patch, placed.lashes)
+            if self.rim is not None and self.rim_patch is not None:
+                places = self._places_back(placed, self.rim_patch)
+                laid = read_at(self.rim, places).astype(np.float32) * np.float32(placed.lashes.shown)
+                area = placed.patch.of(out)
+                area[...] = cv2.convertScaleAbs(area * (1 - laid[..., 3:] / 255) + laid[..., :3])
 
     def _draw_lashes(self, out: RgbPicture, patch: Patch, lashes: LashPlacement) -> None:
         """Draw the lashes of a closing lid: those of the open lid stay behind with its skin."""
@@ -432,15 +444,24 @@ class Eyeball:
         colours = np.full((patch.height, patch.width, 3), self.lash_colour, np.float32)
         lay_under(out, patch, colours, mask)
 
-    def _draw_ball(self, out: RgbPicture, placed: EyePlacement) -> None:
+    @staticmethod
+    def _places_back(placed: EyePlacement, of: Patch) -> FloatArray:
+        """Places in a patch of the portrait that the pixels of a placed eye show: float32 [h, w, 2]."""
         patch = placed.patch
-        mask = opening_mask(placed.outline, patch, feather=self.feather) * np.float32(placed.shown)
-        corner = np.array([self.patch.left, self.patch.top], np.float32)
         x = np.arange(patch.left, patch.left + patch.width, dtype=np.float32)
         y = np.arange(patch.top, patch.top + patch.height, dtype=np.float32)[:, None]
         places = np.empty((patch.height, patch.width, 2), np.float32)
-        for axis, (by_x, by_y, start) in enumerate(placed.back):
-            places[..., axis] = by_x * x + (by_y * y + (start - corner[axis]))
+        for axis, ((by_x, by_y, start), corner) in enumerate(
+            zip(placed.back, (of.left, of.top), strict=True)
+        ):
+            places[..., axis] = by_x * x + (by_y * y + (start - np.float32(corner)))
+        return places
+
+    def _draw_ball(self, out: RgbPicture, placed: EyePlacement) -> None:
+        patch = placed.patch
+        mask = opening_mask(placed.outline, patch, feather=self.feather) * np.float32(placed.shown)
+        places = self._places_back(placed, self.patch)
+        corner = np.array([self.patch.left, self.patch.top], np.float32)
         colours = read_at(self.texture, places).astype(np.float32)
         if placed.apart > 0:
             moved = (places - placed.gaze_shift).astype(np.float32)
@@ -498,6 +519,9 @@ def _rising(values: NDArray[np.floating[Any]], start: float, end: float) -> Floa
     return np.asarray(np.clip((values - start) / (end - start), 0, 1)[..., None], np.float32)
 
 
-def make_eyeballs(rgb: RgbPicture, rig: PortraitRig) -> tuple[Eyeball, Eyeball]:
-    """Make the right and the left eyeball of a portrait."""
-    return Eyeball(rgb, rig, index=0), Eyeball(rgb, rig, index=1)
+def make_eyeballs(
+    rgb: RgbPicture, rig: PortraitRig, rims: tuple[Rim | None, Rim | None] = (None, None)
+) -> tuple[Eyeball, Eyeball]:
+    """Make the right and the left eyeball of a portrait, and the rims of glasses in front of their lids."""
+    right, left = rims
+    return Eyeball(rgb, rig, index=0, rim=right), Eyeball(rgb, rig, index=1, rim=left)

@@ -66,12 +66,13 @@ _MOUTH = np.dtype(
 )
 _EYE_LOOK = np.dtype(
     [
-        *fields("u8", "texture", "ball", "white", "shut_lashes"),
+        *fields("u8", "texture", "ball", "white", "shut_lashes", "rim"),
         ("patch", PATCH),
         ("iris", _PLACE),
         *fields("f4", "radius", "feather"),
         ("lash_colour", _COLOUR),
         *fields("i4", "lash_columns", "lash_rows"),
+        ("rim_patch", PATCH),
     ],
     align=True,
 )
@@ -425,6 +426,8 @@ class GpuDrawing:
             look["iris"], look["radius"], look["feather"] = eye.iris, eye.radius, eye.feather
             look["lash_colour"] = eye.lash_colour
             look["lash_rows"], look["lash_columns"] = eye.shut_lashes.shape
+            if eye.rim is not None:  # else the patch is empty
+                look["rim"], look["rim_patch"] = self._keep(eye.rim), _corners(eye.rim_patch)
         for fold, part in zip(scene["creases"][0], self._creases.parts, strict=True):
             if part is not None:  # else the patch is empty
                 patch = part.patch

@@ -74,11 +74,13 @@ struct Frame {
 struct EyeLook {
     const unsigned char *texture, *ball, *white;
     const float* shut_lashes;  // how far they cover the skin
+    const unsigned char* rim;  // of glasses, in front of the upper lid: colours times cover
     Patch patch;
     float2 iris;
     float radius, feather;
     float lash_colour[3];
     int lash_columns, lash_rows;
+    Patch rim_patch;  // empty without glasses
 };
 
 // A part of the portrait with its skin folded.
@@ -389,6 +391,14 @@ __device__ Colour with_eye(Colour under, const Eye& eye, const EyeLook& look, co
     if (eye.lashes.shown > 0.f) {
         const float mask = lash_mask(eye.lashes, look, scene, x, y);
         under = mixed(under, {look.lash_colour[0], look.lash_colour[1], look.lash_colour[2]}, mask);
+        if (look.rim_patch.width > 0) {
+            // It stays as it is, whatever the lid behind it does.
+            const float2 place = applied(eye.back, x, y);
+            const Patch& patch = look.rim_patch;
+            const Layer rim = read_rgba(look.rim, patch.width, patch.height, place.x - patch.left, place.y - patch.top);
+            const float shown = eye.lashes.shown, left = 1.f - shown * rim.cover / 255.f;
+            under = {under.r * left + shown * rim.r, under.g * left + shown * rim.g, under.b * left + shown * rim.b};
+        }
     }
     return under;
 }
