@@ -7,7 +7,8 @@ them as ``segment`` does. ``official`` is the authors' graph on full pictures, a
 Usage: python benchmarks/matte_quality/measure.py [CLIP.mp4 ...] [--seeds 0,1] [--columns fast,balanced] [--sheet S.png]
 
 Rows go to ``benchmarks/results/matte_quality.json``, the table to ``benchmarks/matte_quality/table.md``, unless
-``--rows`` and ``--table`` say otherwise.
+``--rows`` and ``--table`` say otherwise. Rows of seeds that no constant of the levers was chosen on (301 to 308), as a
+check, are kept in ``benchmarks/results/matte_unseen.json``: choose nothing on these.
 
 ``--backwards`` also mattes each clip from its last frame to its first. So its first frame is seen last, with the same
 blur and in the same pose: what its error was more before comes of being first. Such rows are kept in
