@@ -10,7 +10,7 @@ from vitascope.frames import Projection, StereoLayout
 from vitascope.models.finders import Face
 from vitascope.segmentation.people import faces as faces_module
 from vitascope.segmentation.people import scan
-from vitascope.segmentation.people.face_looks import FaceLooks
+from vitascope.segmentation.people.appearance import FaceLooks
 from vitascope.segmentation.people.faces import FaceNetworks, FacesNowAndThen
 from vitascope.segmentation.people.small_frames import SmallFrames
 

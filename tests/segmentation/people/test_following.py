@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vitascope.segmentation.people.face_looks import FaceLooks, SeenFace
+from vitascope.segmentation.people.appearance import FaceLooks, SeenFace
 from vitascope.segmentation.people.following import GivingOut, ShotFollower, everywhere
 from vitascope.segmentation.people.small_frames import SmallFrames
 

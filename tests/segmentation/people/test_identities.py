@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from vitascope.segmentation.people.appearance import Appearance, color_codes
-from vitascope.segmentation.people.face_looks import FaceLooks
+from vitascope.segmentation.people.appearance import Appearance, FaceLooks, color_codes
 from vitascope.segmentation.people.following import Track
 from vitascope.segmentation.people.identities import MOST_PEOPLE, Identities
 

@@ -1,13 +1,13 @@
-"""Describes a person by the colours of body parts, which is enough to tell people of one video apart.
+"""Describes a person by the colours of body parts, which tell people of one video apart, and by the face.
 
-The description has no faces or names, only histograms of CIE Lab colours in three bands from the crown down, for hair
-and face, the upper body and the lower body. They are smoothed over neighbouring colours, so that noise and small
-changes of light do not matter.
+The colours are histograms of CIE Lab in three bands from the crown down, for hair and face, the upper body and the
+lower body. They are smoothed over neighbouring colours, so that noise and small changes of light do not matter. A face
+is the mean of vectors that are close for pictures of the same one. There are no names.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 import cv2
 import numpy as np
@@ -144,3 +144,41 @@ def _bands(height: int, top: int, bottom: int) -> npt.NDArray[np.int64]:
     """The body band of each row."""
     place = (np.arange(height) - top) / max(bottom - top, 1)
     return np.digitize(place, _BANDS)
+
+
+class SeenFace(NamedTuple):
+    """A face in a frame; positions are in cells."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+    description: FloatMap | None = None
+    """Vector from ``FaceDescriptor``, float32 [128]; None for a face that tells little about identity."""
+
+
+class FaceLooks:
+    """The mean description of a person's face."""
+
+    def __init__(self) -> None:
+        self._total: FloatMap = np.zeros(128, np.float32)
+        self._count = 0
+
+    def learn(self, description: FloatMap) -> None:
+        """Learn from another picture of the face."""
+        self._total = self._total + description
+        self._count += 1
+
+    def join(self, other: FaceLooks) -> None:
+        """Merge the observations of another description of the same face."""
+        self._total = self._total + other._total
+        self._count += other._count
+
+    @property
+    def is_blank(self) -> bool:
+        """True until something was learned."""
+        return not self._count
+
+    def distance(self, other: FaceLooks) -> float:
+        """Distance to another face; neither may be blank."""
+        return float(np.linalg.norm(self._total / self._count - other._total / other._count))

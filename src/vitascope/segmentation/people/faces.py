@@ -14,7 +14,7 @@ from vitascope.models.face_descriptor import FaceDescriptor, upright_face
 from vitascope.models.finders import CenterFace, Face
 from vitascope.models.store.store import ModelStore
 from vitascope.segmentation.matting.networks import FetchProgress
-from vitascope.segmentation.people.face_looks import FloatArray, SeenFace
+from vitascope.segmentation.people.appearance import FloatMap, SeenFace
 from vitascope.segmentation.people.small_frames import Picture, SmallFrame
 
 _LOOKS_BETWEEN = 5
@@ -30,7 +30,7 @@ away. Such faces do not identify a person."""
 
 
 FindFaces = Callable[[Picture], Sequence[Face]]
-Describe = Callable[[Sequence[Picture]], FloatArray]
+Describe = Callable[[Sequence[Picture]], FloatMap]
 
 
 class FacesNowAndThen:
@@ -61,7 +61,7 @@ class FacesNowAndThen:
         self._wait = _LOOKS_BETWEEN
         self._looks += 1
         found = self._find(eye)
-        described: dict[int, FloatArray] = {}
+        described: dict[int, FloatMap] = {}
         if self._describe is not None and (
             self._looks <= _DESCRIBED_LOOKS or self._looks % _BETWEEN_DESCRIBED == 0
         ):

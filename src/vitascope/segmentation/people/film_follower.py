@@ -16,7 +16,7 @@ import numpy.typing as npt
 from vitascope.closing import Closing
 from vitascope.gpu.pipeline.queues import QueueLimits
 from vitascope.gpu.pipeline.stages import Map, Sink, Stage
-from vitascope.segmentation.people.face_looks import SeenFace
+from vitascope.segmentation.people.appearance import SeenFace
 from vitascope.segmentation.people.following import GivingOut, Labelled, ShotFollower, everywhere
 from vitascope.segmentation.people.identities import Identities, Presence
 from vitascope.segmentation.people.small_frames import MotionField, Picture, SmallFrame

@@ -24,7 +24,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from vitascope.segmentation.people.appearance import Appearance, Codes
+from vitascope.segmentation.people.appearance import Appearance, Codes, FaceLooks, SeenFace
 from vitascope.segmentation.people.bodies import (
     UNKNOWN_FIT,
     Body,
@@ -33,7 +33,6 @@ from vitascope.segmentation.people.bodies import (
     joined_body,
     learned_body,
 )
-from vitascope.segmentation.people.face_looks import FaceLooks, SeenFace
 from vitascope.segmentation.people.small_frames import MotionField, SmallFrame
 
 FloatMap = npt.NDArray[np.float32]

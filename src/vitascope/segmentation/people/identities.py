@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from math import exp
 from typing import Final
 
-from vitascope.segmentation.people.appearance import Appearance
-from vitascope.segmentation.people.face_looks import FaceLooks
+from vitascope.segmentation.people.appearance import Appearance, FaceLooks
 from vitascope.segmentation.people.following import Track
 
 MOST_PEOPLE: Final = 254
