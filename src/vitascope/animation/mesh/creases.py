@@ -135,7 +135,7 @@ _LID_CORNERS, _MOST_LID_LIGHT = 0.2, 0.96
 _SHUT_LIGHT, _MOST_SHUT_LIGHT = ((0.0, 0.3, 0.7, 0.9, 1.0), (0.84, 0.87, 0.85, 0.79, 0.68)), 1.15
 """The minimum of the same for any lid, and the maximum. Twelve people's lids, shut, had 0.82 to 1.11 in the middle,
 however deep in the shade of the brow they were while open."""
-_NO_SHADE = (0.3, 0.45)
+_NO_SHADE = (0.15, 0.4)
 """Light, relative to the skin below the eye, up to which a place on a visible lid is no skin, and from which on it is
 skin in the shade."""
 _EDGE_SHADE = ((0.0, 0.08, 0.16, 0.24, 0.32, 0.42), (0.5, 0.7, 0.85, 0.93, 0.97, 1.0))
