@@ -341,6 +341,37 @@ def test_a_smiles_folds_leave_the_cheeks_with_a_pucker(mesh, smiling):
     assert depths[1] < 0.6 * depths[0]
 
 
+def test_stubble_is_not_smoothed_away_where_the_folds_of_a_smile_are_filled(mesh, smiling):
+    """It left a flat patch beside the corners of a round mouth."""
+    seen, face = smiling
+    random = np.random.default_rng(3)
+    hairs = np.where(random.random(seen.shape[:2]) < 0.25, 0.62, 1.0)
+    landmarks = face.landmarks[:, :2]
+    beside = np.zeros(seen.shape[:2], np.uint8)
+    for point in (206, 426, 165, 391, 92, 322, 216, 436):
+        cv2.circle(beside, np.rint(landmarks[point]).astype(int).tolist(), 16, 1, -1)
+    lips = cv2.convexHull(np.rint(landmarks[list(OUTER_UPPER_LIP + OUTER_LOWER_LIP)]).astype(np.int32))
+    cv2.fillConvexPoly(beside, lips, 0)
+    hairy = np.where(beside[..., None] > 0, seen * hairs[..., None], seen).astype(np.uint8)
+    rig = build_rig(mesh, face, size=seen.shape[:2])
+    made = []
+    for picture in (seen, hairy):
+        gathered = Creases(picture, uncut(picture, rig), rig).parts[4]
+        assert gathered is not None
+        made.append(gathered.rgba[..., :3].mean(axis=-1))
+    fine = [
+        hair - cv2.GaussianBlur(hair, (0, 0), 2)
+        for hair in (
+            made[1] - made[0],
+            (gathered.patch.of(hairy) - 1.0 * gathered.patch.of(seen)).mean(axis=-1),
+        )
+    ]
+    for point in (206, 426):
+        x, y = np.rint(landmarks[point] - (gathered.patch.left, gathered.patch.top)).astype(int)
+        left_of_it, stubble = (float(part[y - 4 : y + 5, x - 4 : x + 5].std()) for part in fine)
+        assert left_of_it > 0.7 * stubble
+
+
 def test_a_smile_is_dark_beside_the_mouth_and_light_on_the_cheek(shaded, skin):
     picture, _, rig = shaded(SMILE)
     change = picture.astype(int).sum(axis=-1) - skin.astype(int).sum(axis=-1)

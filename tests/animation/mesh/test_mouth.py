@@ -674,3 +674,28 @@ def test_a_mouth_at_rest_is_the_portraits_own_to_the_pixel(mesh, inside):
     assert (
         np.abs(drawn[mouth].astype(int) - rgb[mouth]).max() <= 2
     )  # edges of teeth and lips differed by up to 40
+
+
+def test_a_round_mouth_covers_the_upper_teeth_and_a_wide_gap_shows_them(mesh, face):
+    """Lips that are drawn together come forward over the teeth; a baby's pucker showed a white row."""
+    basis = ExpressionBasis(mesh)
+    rig = build_rig(mesh, face, size=face.picture_size[::-1])
+    mouth = Mouth(painted(face), rig)
+    heights = []
+    for weights in (
+        {"jawOpen": 0.08},
+        {"jawOpen": 0.07, "mouthPucker": 0.7, "mouthClose": 0.07},
+        {"jawOpen": 0.9, "mouthPucker": 0.9},
+    ):
+        moved = basis.displacement(FaceMotion.authored(weights).blendshapes)
+        bent = bend(rig, mesh, FaceMotion(), displacement=moved, gains=Gains())
+        placed = mouth.placed(bent)
+        assert placed is not None and placed.upper_teeth is not None
+        # Down from the middle of the biting edge at rest, centimetres.
+        row = (mouth.upper_teeth.shape[0] / PIXELS_A_CM - _EDGE_CM) * PIXELS_A_CM
+        edge = placed.upper_teeth @ (HALF_WIDTH_CM * PIXELS_A_CM, mouth.upper_teeth.shape[0] - row, 1)
+        heights.append((float(edge[1]) / bent.pose.scale, _gap(bent.vertices)))
+    (open_edge, open_gap), (round_edge, round_gap), (wide_edge, wide_gap) = heights
+    assert 0.05 < round_gap < 0.5 and open_gap < 0.8 and wide_gap > 0.9, heights
+    assert round_edge < open_edge - 0.2
+    assert wide_edge == pytest.approx(open_edge, abs=0.05)

@@ -100,6 +100,13 @@ _ABOVE_BEARDS = ((50, 117, 101), (280, 346, 330))
 _HAIR_COLOUR = (0.5, 0.68)
 """Difference of red and blue, relative to the cheek's, up to which a pixel is hair, and from which on it is skin:
 beards of 4 men had 0.2 to 0.64, skin beside 27 mouths 0.63 to 1.4."""
+_ABOVE_LIP, _HAIR_CM, _HAIR_AROUND_CM = (165, 391, 92, 322), 0.1, 0.25
+"""Points beside the middle of the upper lip; the size of detail that may be hair, and the distance over which it is
+averaged."""
+_UNEVEN, _HAIRS = (0.038, 0.055), 45.0
+"""Mean of that detail, as a share of the light, from which on it may be stubble, and surely is (0.06 to 0.19 of five
+men with stubble, at most 0.038 of nine bare faces, photographed); and the maximum difference of its pixels, in codes
+of 255, that is kept when a shadow is filled."""
 _OWN_SMILE = (0.2, 0.6)
 """Weights of a portrait's own smile at which the folds in its cheeks begin to count as a smile's, and at which they
 fully do."""
@@ -128,7 +135,7 @@ _LID_CORNERS, _MOST_LID_LIGHT = 0.2, 0.96
 _SHUT_LIGHT, _MOST_SHUT_LIGHT = ((0.0, 0.3, 0.7, 0.9, 1.0), (0.84, 0.87, 0.85, 0.79, 0.68)), 1.15
 """The minimum of the same for any lid, and the maximum. Twelve people's lids, shut, had 0.82 to 1.11 in the middle,
 however deep in the shade of the brow they were while open."""
-_NO_SHADE = (0.3, 0.45)
+_NO_SHADE = (0.15, 0.4)
 """Light, relative to the skin below the eye, up to which a place on a visible lid is no skin, and from which on it is
 skin in the shade."""
 _EDGE_SHADE = ((0.0, 0.08, 0.16, 0.24, 0.32, 0.42), (0.5, 0.7, 0.85, 0.93, 0.97, 1.0))
@@ -482,7 +489,9 @@ class Creases:
         )
         shadowed = np.maximum(around, self._own_folds(rig, patch)[..., None])
         shadowed = shadowed * self._bare(closed, landmarks, patch)
-        lit = seen + (np.maximum(closed + _grain_of(seen, scale), seen) - seen) * shadowed
+        # Without its hair, stubble would be a flat patch.
+        grain = _grain_of(seen, scale, most=_GRAIN + (_HAIRS - _GRAIN) * self._stubble(landmarks, scale))
+        lit = seen + (np.maximum(closed + grain, seen) - seen) * shadowed
         lip_colour = self._lip_colour(landmarks, scale)
         if not meet:  # teeth shine, too
             of_lips = of_lips * (1 - np.float32(shown_apart(self._rest)) * inside)
@@ -607,6 +616,19 @@ class Creases:
             coloured < _LEAST_COLOURED * cheek.max(axis=-1), 1.0, np.interp(share, _HAIR_COLOUR, (0, 1))
         )
         return np.asarray(bare[..., None], np.float32)
+
+    def _stubble(self, landmarks: FloatArray, scale: float) -> float:
+        """Certainty that short hair grows above the upper lip, which is too fine to be told by its colour: 0..1."""
+        patch = patch_around(landmarks[list(_ABOVE_LIP)], margin=scale, size=self._rgb.shape[:2])
+        if patch is None:
+            return 0.0
+        light = patch.of(self._rgb).mean(axis=-1).astype(np.float32)
+        fine = np.abs(light - cv2.GaussianBlur(light, (0, 0), max(_HAIR_CM * scale, 0.5)))
+        soft = max(_HAIR_AROUND_CM * scale, 1.0)
+        uneven = cv2.GaussianBlur(fine, (0, 0), soft) / np.maximum(cv2.GaussianBlur(light, (0, 0), soft), 1)
+        x, y = np.rint(landmarks[list(_ABOVE_LIP)] - (patch.left, patch.top)).astype(int).T
+        at = uneven[y.clip(0, patch.height - 1), x.clip(0, patch.width - 1)]
+        return float(np.interp(np.median(at), _UNEVEN, (0, 1)))
 
     def _own_folds(self, rig: PortraitRig, patch: Patch) -> FloatArray:
         """Mask of the folds of the portrait's own smile, which a pucker smooths out: float32 [h, w], 0..1."""
@@ -777,10 +799,10 @@ def _own_smile(rig: PortraitRig) -> float:
     return float(np.interp(weight, _OWN_SMILE, (0, 1)))
 
 
-def _grain_of(colours: FloatArray, scale: float) -> FloatArray:
+def _grain_of(colours: FloatArray, scale: float, *, most: float = _GRAIN) -> FloatArray:
     """Differences of neighbouring pixels of a picture (float32 [h, w, 3]), limited to those of grain."""
     smooth = cv2.GaussianBlur(colours, (0, 0), max(_FINE_CM * scale, 0.5))
-    return np.asarray(np.clip(colours - smooth, -_GRAIN, _GRAIN), np.float32)
+    return np.asarray(np.clip(colours - smooth, -most, most), np.float32)
 
 
 def _duller(colours: FloatArray, lips: FloatArray, where: FloatArray, scale: float) -> FloatArray:

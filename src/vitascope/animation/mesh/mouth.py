@@ -153,6 +153,9 @@ _USUAL_WIDTH_CM, _DRAWN_TOGETHER = 4.5, (0.4, 0.9)
 be replaced by this, and at which it fully is."""
 _OPEN_CM = 0.16
 """Gap above which a portrait's lips show what is behind them."""
+_ROUNDS, _ROUND_HIDES_CM, _SHOWS_AGAIN_CM = (0.1, 0.32), 0.4, (0.4, 0.9)
+"""Narrowing of a mouth, as shares of its width, at which it begins to be round, and at which it fully is; how much of
+the upper teeth the lip then covers; and gaps over which they are seen again."""
 _APPEARS_CM = (0.03, 0.14)
 """Gaps over which the layer fades in as closed lips part: landmarks of closed lips are never exactly together."""
 _LEAVES_REST_CM = (0.02, 0.1)
@@ -637,6 +640,11 @@ class Mouth:
         tip = np.array([self._middle[0], max(float(lower[1]), low), self._middle[2]], np.float32)
         above = _TIP_CM[0] + (_TIP_CM[1] - _TIP_CM[0]) * _smooth(parted, 0, _TIP_RISEN_CM)
         tip += np.array([0, above * self._scale, -0.5], np.float32)
+        # Lips that are drawn together come forward over the teeth.
+        rounded = _smooth(1 - width / self._unsmiling_width_cm, *_ROUNDS) * (
+            1 - _smooth(gap, *_SHOWS_AGAIN_CM)
+        )
+        shown_upper = upper + np.array([0, _ROUND_HIDES_CM * rounded * self._scale, 0], np.float32)
         opening_cm2 = gap * width / self._scale**2
         tongue_light = _TONGUE_LIGHT[0] + _TONGUE_LIGHT[1] * opening_cm2**2 / (
             opening_cm2**2 + _HALF_LIT_CM2**2
@@ -652,7 +660,7 @@ class Mouth:
             tongue_light=tongue_light,
             cavity_light=_CAVITY_LIGHT[0] + _CAVITY_LIGHT[1] * tongue_light,
             lower_bow=_LOWER_BOW * _smooth(parted, *_BOWS_CM) / PIXELS_A_CM,
-            upper_teeth=self._teeth_matrix(bent.pose, upper, edge_at_top=False),
+            upper_teeth=self._teeth_matrix(bent.pose, shown_upper, edge_at_top=False),
             lower_teeth=self._teeth_matrix(bent.pose, lower, edge_at_top=True),
             light_px=max(1.0, 0.25 * bent.pose.scale),
         )
