@@ -1,7 +1,7 @@
-"""A file with a matting network of a few operators: what is bright is there.
+"""A file with a matting network of a few operators that finds what is bright.
 
-For tests that start processes or machines, where a scripted network cannot be patched in, and that ask nothing of a
-network's answers but that they differ from picture to picture: a hundredth of what the built-in network computes.
+For tests that start processes or machines, where a scripted network cannot be patched in, and that only need
+mattes which differ from frame to frame. It takes a hundredth of the built-in network's computation.
 """
 
 from __future__ import annotations
@@ -48,5 +48,5 @@ def _file() -> Path:
 
 
 def brightness_settings() -> dict[str, object]:
-    """The settings that name it."""
+    """Return the settings that select it."""
     return {"model.name": str(_file()), "model.kind": "matte"}

@@ -1,4 +1,4 @@
-"""An empty bucket of a server on this machine that answers as S3 does."""
+"""An empty bucket on a local server that simulates S3."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["bucket"]
 
 @contextmanager
 def bucket(name: str) -> Iterator[remote.RemotePath]:
-    """The bucket; the environment says where its server is, also to processes that are started meanwhile."""
+    """Provide the bucket; the environment names its server, also for processes started meanwhile."""
     s3fs = pytest.importorskip("s3fs", reason="S3 is read through s3fs: pip install 'vitascope[remote]'")
     server_module = pytest.importorskip("moto.server", reason="moto stands for S3")
     server = server_module.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
@@ -24,7 +24,7 @@ def bucket(name: str) -> Iterator[remote.RemotePath]:
     host, port = server.get_host_and_port()
 
     def forget() -> None:
-        """Let go of another server: s3fs keeps what it opened, and does not look at the environment again."""
+        """Forget another server: s3fs keeps its connections, and does not read the environment again."""
         remote._store_of.cache_clear()
         s3fs.S3FileSystem.clear_instance_cache()
 
@@ -37,7 +37,7 @@ def bucket(name: str) -> Iterator[remote.RemotePath]:
         }.items():
             patch.setenv(variable, value)
         forget()
-        # What an earlier server of this process held is there still: they share their memory.
+        # Servers of one process share their memory, so delete what an earlier one held.
         urlopen(Request(f"http://{host}:{port}/moto-api/reset", method="POST"), timeout=30).close()
         remote._store_of("s3").mkdir(name)
         made = path_of(f"s3://{name}")

@@ -1,4 +1,4 @@
-"""Other processes as the system sees them: whose children they are, and whether they still run."""
+"""Other processes as the system sees them: their parents, and whether they still run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["children_of", "is_running"]
 
 
 def children_of(pid: int) -> list[int]:
-    """The processes that one started and that it has not seen end (Linux); none of a process that is gone."""
+    """Return the children of a process that it has not waited for (Linux); none if it does not exist."""
     try:
         return [*map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
     except FileNotFoundError:
@@ -17,9 +17,9 @@ def children_of(pid: int) -> list[int]:
 
 
 def is_running(pid: int) -> bool:
-    """False of a process that has ended, also where another has not asked for its exit code yet (Linux).
+    """Return False for a finished process, even if its parent has not waited for it yet (Linux).
 
-    A child of this process has to be asked: one that nobody asked is left over.
+    A child of this process must be waited for; otherwise it remains.
     """
     try:
         os.kill(pid, 0)
@@ -27,5 +27,5 @@ def is_running(pid: int) -> bool:
         return state != "Z" or int(parent) == os.getpid()
     except ProcessLookupError:
         return False
-    except FileNotFoundError:  # it ended meanwhile, or this is no Linux
+    except FileNotFoundError:  # it just ended, or this is not Linux
         return not Path("/proc/self/stat").exists()

@@ -1,4 +1,4 @@
-"""Tiny videos that the tests synthesise: moving shapes on a gradient, a sine tone, subtitles."""
+"""Tiny synthetic videos: moving shapes on a gradient, a sine tone, subtitles."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ RgbPainter = Callable[[int], npt.NDArray[np.uint8]]
 
 
 def moving_disc(width: int, height: int) -> RgbPainter:
-    """A disc that drifts over a colour gradient; frame n is a function of n alone.
+    """Return a painter of a disc that drifts over a colour gradient; frame n depends on n alone.
 
-    Bright, for the scripted network that goes by it, and green: in a disc of the colour of skin the selfie networks
-    find a head, and their gate takes look after look at it.
+    The disc is bright for the scripted network, and green, because the selfie networks find a head in a disc
+    of skin colour, and their gate would look again and again.
     """
     y, x = np.ogrid[0:height, 0:width]
     background = np.empty((height, width, 3), np.uint8)
@@ -43,7 +43,7 @@ def moving_disc(width: int, height: int) -> RgbPainter:
 
 
 class _EncodedClips:
-    """The files that were written last, by what they were written from; an encoder need not make them again."""
+    """Caches recently written files by their arguments, so that they need not be encoded again."""
 
     # A clip of these kinds is one file.
     _SUFFIXES = frozenset({".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".ts", ".webm"})
@@ -55,10 +55,10 @@ class _EncodedClips:
 
     @classmethod
     def key(cls, path: Path, paint: RgbPainter | None, arguments: dict[str, Any]) -> object | None:
-        """Two clips of the same key are the same; None where that cannot be told."""
+        """Return a key, equal for equal clips; None if that is unknown."""
         painter = None
         if paint is not None:
-            # What a closure, a default or an object holds may differ from one clip to the next.
+            # The content of a closure, a default or an object may differ between clips.
             if getattr(paint, "__closure__", paint) or paint.__defaults__:
                 return None
             painter = paint.__module__, paint.__code__
@@ -136,10 +136,10 @@ def write_clip(
         with tamed_svt():
             stream.codec_context.open()
         tone = container.add_stream(audio, rate=48000) if audio else None
-        convert = VideoReformatter()  # to set one up takes longer than to convert a small picture
+        convert = VideoReformatter()  # creating one takes longer than converting a small picture
         for n, when in enumerate(times):
             frame = av.VideoFrame.from_ndarray(paint(n), format="rgb24")
-            # swscale knows BT.601 as 5, H.273 as 6 too; the others have the same number in both.
+            # swscale has 5 for BT.601, H.273 also 6; the others have the same number in both.
             matrix = color_tags[2] if color_tags and color_tags[2] in (1, 9) else 5
             frame = convert.reformat(frame, format=pixel_format, dst_colorspace=matrix)
             frame.pts, frame.time_base = when, time_base
@@ -194,7 +194,7 @@ def _write_tone(container: av.container.OutputContainer, tone: av.AudioStream, *
 
 
 def write_large_png(path: Path, *, side: int) -> Path:
-    """A square of one colour, in a file of a thousandth of its pixels' bytes."""
+    """Write a square of one colour, in a file a thousandth as large as its pixels."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         return (
@@ -202,7 +202,7 @@ def write_large_png(path: Path, *, side: int) -> Path:
         )
 
     row = b"\0" + b"\x40\x80\xc0" * side
-    # A row that is packed by itself (a full flush) is packed alike each time.
+    # A row that is compressed separately (a full flush) is the same each time.
     packer, checksum = zlib.compressobj(1, wbits=-15), 1
     packed = packer.compress(row) + packer.flush(zlib.Z_FULL_FLUSH)
     for _ in range(side):

@@ -1,13 +1,13 @@
-"""Fixtures and rules that every room's tests share.
+"""Fixtures and rules for all tests.
 
 pytest puts this directory on the module path, so ``from clips import write_clip`` works everywhere.
 
-A test that needs what this machine lacks is skipped, with the reason; where that must not happen, in CI, the variable
-``VITASCOPE_REQUIRE_MODELS=1`` (fetched models), ``VITASCOPE_REQUIRE_CUDA=1`` (a GPU) or ``VITASCOPE_REQUIRE_BROWSER=1``
-(a browser) turns the skip into a failure.
+A test that needs something this machine lacks is skipped, with the reason. In CI the variables
+``VITASCOPE_REQUIRE_MODELS=1`` (fetched models), ``VITASCOPE_REQUIRE_CUDA=1`` (a GPU) and
+``VITASCOPE_REQUIRE_BROWSER=1`` (a browser) make such a skip a failure.
 
-With ``VITASCOPE_TEST_WITHOUT_POOLS=1`` each array on a GPU has an allocation of its own, for compute-sanitizer: in a
-pool a read past an array's end is one of its neighbour's memory.
+With ``VITASCOPE_TEST_WITHOUT_POOLS=1`` each array on a GPU has its own allocation, for compute-sanitizer: in
+a pool, a read past an array's end would read its neighbour.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-# Before NumPy and PyTorch are loaded. Small matrices are slower with a thread for each core in each of several test
-# processes, and PyTorch's compiler writes its cache in ways that two processes at once do not survive.
+# Set before NumPy and PyTorch are loaded. Small matrices are slower with a thread for each core in each of
+# several test processes, and two processes must not write the cache of PyTorch's compiler at once.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 if "PYTEST_XDIST_WORKER" in os.environ:
-    # There is a worker for each core: PyTorch's threads beyond that would wait for one another, spinning.
+    # There is a worker for each core: more threads of PyTorch would spin, waiting for one another.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault(
     "TORCHINDUCTOR_CACHE_DIR",
@@ -55,19 +55,20 @@ from vitascope.models.store.store import ModelStore
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Playwright
 
-# How long an example takes is the machine's affair: other programs must fail no test.
+# The time of an example depends on the machine: other programs must not fail a test.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-# In CI the same examples every time: what fails there must fail again on the next run. Elsewhere new ones are tried.
+# In CI the examples are the same every time, so that failures repeat; elsewhere new ones are tried.
 settings.register_profile("patient", PATIENT)
 settings.register_profile("ci", PATIENT, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "patient")
 
 FETCHED_MODEL_FIXTURES = {"pull_or_skip", "rvm_model_path"}
-"""Fixtures that fetch; a test that uses one carries the marker ``fetched_model`` by itself."""
+"""Fixtures that fetch; tests that use one get the marker ``fetched_model`` automatically."""
 
 
 def pytest_configure() -> None:
-    # What a script starts in the background ignores Ctrl-C, and so would all that tests start and interrupt.
+    # Processes that a script starts in the background ignore Ctrl-C, as would those that tests start and
+    # interrupt.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -77,8 +78,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if FETCHED_MODEL_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.fetched_model)
-    # Slow ones first, so that no process ends long after the others; last what needs the GPU alone, for which others
-    # would have to stand still.
+    # Run slow tests first, so that no process ends long after the others, and last those that need the GPU
+    # alone, for which others would have to wait.
     items.sort(
         key=lambda item: (
             item.get_closest_marker("whole_gpu") is not None,
@@ -88,7 +89,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _leave_one_case_each_where_no_gpu_is(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without a GPU the first case of a test says for all that they are skipped: each one costs milliseconds."""
+    """Without a GPU, keep one case of each test to report the skip: each case costs milliseconds."""
     if os.environ.get("VITASCOPE_REQUIRE_CUDA") == "1":
         return
     cases: dict[str, list[pytest.Item]] = {}
@@ -104,7 +105,7 @@ def _leave_one_case_each_where_no_gpu_is(config: pytest.Config, items: list[pyte
 
 @pytest.fixture
 def cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A stand-in for CuPy, in its place."""
+    """Replace CuPy with a fake."""
     module = fake_cupy()
     monkeypatch.setitem(sys.modules, "cupy", module)
     return module
@@ -134,13 +135,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """At the end of a file, what it leaves for good (modules, caches) is put where the collector does not look."""
+    """Freeze what a file leaves for good (modules, caches), so that the collector does not search it."""
     if nextitem is None or nextitem.path != item.path:
         _freeze()
 
 
 def _freeze() -> None:
-    """Code under test looks for cycles when memory is short; twelve thousand tests and their modules are none of it."""
+    """Freeze tests and modules, as code under test collects garbage when memory is short."""
     gc.collect()
     gc.freeze()
 
@@ -149,7 +150,7 @@ def _freeze() -> None:
 def pytest_runtest_protocol(
     item: pytest.Item, nextitem: pytest.Item | None
 ) -> Generator[None, object, object]:
-    """Tests on the GPU share it with those of other processes; ``whole_gpu`` ones have it alone."""
+    """Share the GPU between processes; tests marked ``whole_gpu`` have it alone."""
     if item.get_closest_marker("cuda") is None or missing_gpu():
         return (yield)
     alone = item.get_closest_marker("whole_gpu") is not None
@@ -157,7 +158,7 @@ def pytest_runtest_protocol(
         try:
             return (yield)
         finally:
-            if alone or nextitem is None:  # a process without tests stays until the last one ends
+            if alone or nextitem is None:  # a process without more tests stays until the last one ends
                 release_gpu_memory()
 
 
@@ -170,7 +171,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def skip_or_fail(reason: str, *, unless_required_by: str) -> NoReturn:
-    """Skip the running test, or fail it when the environment says that it must run."""
+    """Skip the running test, or fail it if the environment requires it."""
     if os.environ.get(unless_required_by) == "1":
         pytest.fail(f"{reason} (and {unless_required_by}=1)", pytrace=False)
     pytest.skip(reason)
@@ -178,11 +179,9 @@ def skip_or_fail(reason: str, *, unless_required_by: str) -> NoReturn:
 
 @cache
 def missing_gpu() -> str | None:
-    """Why CUDA cannot be used here; None when it can."""
+    """Return why CUDA cannot be used here; None if it can."""
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # CuPy warns about toolkits that it does not find; that is our answer, not a fault
+        warnings.simplefilter("ignore")  # CuPy warns of missing toolkits, which is the answer here
         try:
             import cupy
         except ImportError as error:
@@ -196,7 +195,7 @@ def missing_gpu() -> str | None:
 
 @pytest.fixture(autouse=True)
 def on_the_processor_unless_marked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a machine with a GPU, jobs of tests without the marker ``cuda`` compute on the processor all the same."""
+    """Run jobs of tests without the marker ``cuda`` on the CPU, even if there is a GPU."""
     if request.node.get_closest_marker("cuda") or "choosing_devices" in request.node.keywords:
         return
 
@@ -208,7 +207,7 @@ def on_the_processor_unless_marked(request: pytest.FixtureRequest, monkeypatch: 
 
 @pytest.fixture(scope="session")
 def model_store() -> ModelStore:
-    """The store that real models are fetched into, once: below VITASCOPE_TEST_HOME, else where users keep theirs."""
+    """Return the store for real models, fetched once: in VITASCOPE_TEST_HOME, else where users have theirs."""
     from vitascope.config.home import vitascope_home
 
     home = os.environ.get("VITASCOPE_TEST_HOME")
@@ -217,7 +216,7 @@ def model_store() -> ModelStore:
 
 @pytest.fixture(scope="session")
 def pull_or_skip() -> Callable[[ModelStore, str], Path]:
-    """Fetch a model, or skip the test with the reason when that cannot be done here."""
+    """Return a function that fetches a model, or skips the test with the reason."""
 
     def pull(store: ModelStore, name: str) -> Path:
         try:
@@ -231,12 +230,12 @@ def pull_or_skip() -> Callable[[ModelStore, str], Path]:
 
 @pytest.fixture(scope="session")
 def rvm_model_path(model_store: ModelStore, pull_or_skip: Callable[[ModelStore, str], Path]) -> Path:
-    """The official RobustVideoMatting network (MobileNetV3, FP32 ONNX), fetched on first use."""
+    """Return the official RobustVideoMatting network (MobileNetV3, FP32 ONNX), fetched on first use."""
     return pull_or_skip(model_store, "rvm")
 
 
 class Browsers:
-    """The browsers in which all tests of a process open their pages: to start one takes seconds."""
+    """Browsers shared by all tests of a process, as starting one takes seconds."""
 
     def __init__(self) -> None:
         self._running = ExitStack()
@@ -244,7 +243,7 @@ class Browsers:
         self._started: dict[bool, Browser] = {}
 
     def started(self, *, draws_3d: bool = False) -> Browser:
-        """A browser, started anew where it has crashed; skips the test where there is none."""
+        """Return a browser, restarted if it crashed; skip the test if there is none."""
         known = self._started.get(draws_3d)
         if known is None or not known.is_connected():
             for is_lacking, reason in (
@@ -254,7 +253,7 @@ class Browsers:
                 if is_lacking:
                     skip_or_fail(reason, unless_required_by="VITASCOPE_REQUIRE_BROWSER")
             if self._playwright is None:
-                from playwright.sync_api import sync_playwright  # what needs no browser is tested without it
+                from playwright.sync_api import sync_playwright  # tests without a browser do not need it
 
                 self._playwright = self._running.enter_context(sync_playwright())
             known = self._running.enter_context(start_browser(self._playwright, draws_3d=draws_3d))
@@ -273,25 +272,25 @@ def browsers() -> Generator[Browsers]:
 
 @pytest.fixture
 def browser(browsers: Browsers) -> Browser:
-    """A browser that runs without a window; opens pages."""
+    """Return a browser without a window, which opens pages."""
     return browsers.started()
 
 
 @pytest.fixture
 def browser_3d(browsers: Browsers) -> Browser:
-    """One that has WebGL, too."""
+    """Return a browser with WebGL."""
     return browsers.started(draws_3d=True)
 
 
 @pytest.fixture(scope="session")
 def face_model_file(model_store: ModelStore, pull_or_skip: Callable[[ModelStore, str], Path]) -> Path:
-    """The file ``face_landmarker.task``."""
+    """Return the file ``face_landmarker.task``."""
     return pull_or_skip(model_store, "face-landmarker")
 
 
 @pytest.fixture(scope="session")
 def face_model(face_model_file: Path) -> Path:
-    """The file ``face_landmarker.task``, and MediaPipe to run it."""
+    """Return the file ``face_landmarker.task``, if MediaPipe can run it."""
     if importlib.util.find_spec("mediapipe") is None:
         skip_or_fail("needs MediaPipe (the extra animate)", unless_required_by="VITASCOPE_REQUIRE_MODELS")
     return face_model_file

@@ -1,4 +1,4 @@
-"""CUDA C++ sources and the compiler that needs no GPU."""
+"""CUDA C++ sources, and a compiler that needs no GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from vitascope.gpu.kernels.cuda_module import SOURCES
 
 OLDEST, NEWEST = "compute_75", "compute_120"
-"""The first has the fewest instructions."""
+"""Targets to compile for; the first has the fewest instructions."""
 
 _UNOPTIMISED = ("-Xcicc", "-O0")
 """Says as much of structures and syntax, in half the time; of loops that cannot be unrolled the optimiser warns."""
@@ -26,7 +26,7 @@ needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs the 
 def compiled(
     folder: Path, source: Path, *arguments: str, **defines: str | int
 ) -> subprocess.CompletedProcess[str]:
-    """What nvcc answers; what it makes is ``out`` in the folder."""
+    """Compile with nvcc, and return its result; the output is ``out`` in the folder."""
     command = ["nvcc", "-std=c++17", *arguments, *(f"-D{key}={value}" for key, value in defines.items())]
     return subprocess.run(
         [*command, str(source), "-o", str(folder / "out")],
@@ -38,10 +38,10 @@ def compiled(
 
 
 def architectures(source: str | Path) -> list[str]:
-    """The architectures that a source (of the kernels' folder, or a path) is compiled for.
+    """Return the architectures that a source (in the kernels' folder, or a path) is compiled for.
 
-    What the oldest has, later ones have. The newest is compiled for, too, where the source or what it includes from
-    beside it asks which one it is: elsewhere both would be compiled from the same lines.
+    Later ones have all that the oldest has. The newest is added if the source, or a file that it includes,
+    asks for the architecture: otherwise both would compile the same lines.
     """
     asks = any(
         "__CUDA_ARCH__" in path.read_text(encoding="utf-8") for path in _with_includes(SOURCES / source)
@@ -50,7 +50,7 @@ def architectures(source: str | Path) -> list[str]:
 
 
 def variants(names: str, *rows: tuple[str | int, ...]) -> list[dict[str, str | int]]:
-    """Macros of several variants of a source: the names once, and a row of values for each."""
+    """List the macros of several variants of a source: the names, and a row of values for each."""
     return [dict(zip(names.split(), row, strict=True)) for row in rows]
 
 
@@ -89,7 +89,7 @@ def assert_compiles(
 
 
 def _with_includes(path: Path) -> set[Path]:
-    """A source and the files beside it that it includes."""
+    """Join a source and the files that it includes from its folder."""
     names = re.findall(r'#\s*include "(.+)"', path.read_text(encoding="utf-8"))
     return {path}.union(*(_with_includes(path.parent / name) for name in names))
 
@@ -103,7 +103,7 @@ def _macros(path: Path) -> set[str]:
 def assert_has_layout(
     folder: Path, source: Path, structs: dict[str, np.dtype[Any]], **defines: str | int
 ) -> None:
-    """Structures of a source lie in memory as NumPy's do; fields named ``pad`` need not be there."""
+    """Check that structures of a source have NumPy's layout; fields named ``pad`` may be missing."""
     checks = []
 
     def walk(struct: str, dtype: np.dtype[Any], path: str, start: int) -> None:

@@ -1,7 +1,7 @@
-"""The part of CuPy that the engines use, in the host's memory: addresses are real, streams only record calls.
+"""The part of CuPy that the engines use, in host memory: addresses are real, streams only record calls.
 
-With it the contracts of GPU code (what is bound where, which stream waits for which) are checked without a GPU, and
-what is computed through the addresses is right or wrong as it would be there.
+This checks the contracts of GPU code (what is bound where, which stream waits for which) without a GPU, and
+computations through the addresses are right or wrong as they would be there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 
 class FakeArray(np.ndarray):
-    """A CuPy array, by what the code asks of one."""
+    """The used part of a CuPy array."""
 
     @property
     def data(self):
@@ -32,14 +32,14 @@ FakeArray.__module__ = "cupy"
 
 
 class StreamOfThread(threading.local):
-    """The stream that each thread works on, and those that it entered."""
+    """The stream that each thread uses, and those that it entered."""
 
     def __init__(self, default):
         self.current, self.entered = default, [default]
 
 
 def fake_cupy(*, name="Fake GPU", compute_capability=(9, 0)):
-    """A module to put in the place of ``cupy``; its ``diary`` lists what was recorded, waited for and copied."""
+    """Return a module to replace ``cupy``; its ``diary`` lists what was recorded, waited for and copied."""
     cupy = types.ModuleType("cupy")
     cupy.diary = diary = []
     cupy.device = 0
@@ -81,7 +81,7 @@ def fake_cupy(*, name="Fake GPU", compute_capability=(9, 0)):
 
         def __exit__(self, *error):
             assert Stream.here.entered.pop() is self
-            Stream.here.entered[-1].use()  # as CuPy: not the one that was in use before
+            Stream.here.entered[-1].use()  # as in CuPy, not the stream used before
 
         def use(self):
             Stream.here.current = self

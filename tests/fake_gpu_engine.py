@@ -1,4 +1,4 @@
-"""An engine that insists on CuPy arrays, as one on a GPU does, and computes with ONNX Runtime on the CPU."""
+"""An engine that requires CuPy arrays, like one on a GPU, and computes with ONNX Runtime on the CPU."""
 
 from __future__ import annotations
 

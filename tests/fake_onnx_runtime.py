@@ -1,4 +1,4 @@
-"""ONNX Runtime as it would be on a GPU: notes what it is asked for, and computes with the real one on the CPU."""
+"""A fake of ONNX Runtime on a GPU: records requests, and computes with the real one on the CPU."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RunOptions(onnxruntime.RunOptions):
 
 
 class Binding:
-    """Binds what lies on the "GPU" to the real session's memory, which is the same."""
+    """Binds memory of the "GPU" to the real session, as it is the same memory."""
 
     def __init__(self, session):
         self.real = session.io_binding()

@@ -1,4 +1,4 @@
-"""TensorRT by its Python interface: builds "plans" that hold the ONNX file, and runs them with ONNX Runtime."""
+"""A fake of TensorRT's Python interface: builds "plans" that hold the ONNX file, and runs them with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Mode(enum.Enum):
 
 
 def fake_tensorrt(*, version="11.4.0.106", build_error=None, refuses_timings=False, refuses_plans=False):
-    """A module to put in the place of ``tensorrt``; its lists say what was asked of it."""
+    """Return a module to replace ``tensorrt``; its lists record the requests."""
     trt = types.ModuleType("tensorrt")
     trt.__version__ = version
     trt.builds, trt.streams, trt.given_timings, trt.paths = [], [], [], []
@@ -208,7 +208,7 @@ def fake_tensorrt(*, version="11.4.0.106", build_error=None, refuses_timings=Fal
             return [list(shape) for shape in self.limits[name]]
 
         def serialize(self):
-            return memoryview(self.plan)  # IHostMemory speaks the buffer protocol
+            return memoryview(self.plan)  # IHostMemory supports the buffer protocol
 
         def create_execution_context(self):
             return Context(self.session, self.limits, self.logger)

@@ -1,4 +1,4 @@
-"""A GPU of 1000 MiB whose driver, and CuPy's and PyTorch's allocators, keep books as the real ones do."""
+"""A GPU of 1000 MiB whose driver, and CuPy's and PyTorch's allocators, count memory as the real ones do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TOTAL = 1000 * MIB
 
 
 class Block:
-    """What cudaMalloc gave: back when it is dropped."""
+    """Memory from cudaMalloc, freed when it is dropped."""
 
     def __init__(self, gpu: FakeVram, size: int) -> None:
         self.size = size
@@ -26,7 +26,7 @@ class Block:
 
 
 class FakePool:
-    """CuPy's default pool: no block is split, each serves its own size again; at its limit it frees nothing."""
+    """CuPy's default pool: blocks are not split, and reused for their own size; at its limit it frees nothing."""
 
     def __init__(self, gpu: FakeVram) -> None:
         self.gpu = gpu
@@ -64,7 +64,7 @@ class FakePool:
 
 
 class FakeVram:
-    """The whole; ``others`` is what somebody else takes, ``torch_reserved`` what PyTorch holds."""
+    """The whole GPU; ``others`` is what other processes use, ``torch_reserved`` what PyTorch holds."""
 
     def __init__(self) -> None:
         self.used = 0

@@ -20,7 +20,7 @@ def said_in_a_fork(work: Callable[[], object]) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore", DeprecationWarning
-        )  # Python 3.12 warns of threads, which is the point
+        )  # Python 3.12 warns of threads, which are the point here
         child = os.fork()
     if child == 0:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)

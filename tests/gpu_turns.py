@@ -1,7 +1,8 @@
-"""Turns on the GPU for tests in several processes at once: most share it, some need all of it for themselves.
+"""Turns on the GPU for tests in several processes: most share it, some need it alone.
 
-A test that fills the GPU's memory, counts what is free of it, or looks at a clock is alone on it. Otherwise it fails
-for what others do, or they for what it does: a job whose ``gpu.max_vram_usage`` others have used up gets no memory.
+A test that fills the GPU's memory, measures free memory, or looks at a clock is alone. Otherwise it would
+fail because of others, or others because of it: a job gets no memory if others have used up its
+``gpu.max_vram_usage``.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def gpu_turn(*, alone: bool, folder: Path | None = None) -> Iterator[None]:
         wanted = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
         for lock in (gate, room):
             if not _took(lock, wanted):
-                release_gpu_memory()  # whoever is there, or waits to be alone, counts what is free
+                release_gpu_memory()  # a test that is alone, or waits for that, measures free memory
                 fcntl.flock(lock, wanted)
         if not alone:
             fcntl.flock(gate, fcntl.LOCK_UN)
@@ -54,7 +55,7 @@ def gpu_turn(*, alone: bool, folder: Path | None = None) -> Iterator[None]:
 
 
 def _took(lock: TextIO, wanted: int) -> bool:
-    """Take a lock if nobody is in the way; whether it was taken."""
+    """Take a lock if it is free; returns whether it was taken."""
     try:
         fcntl.flock(lock, wanted | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -63,7 +64,7 @@ def _took(lock: TextIO, wanted: int) -> bool:
 
 
 def release_gpu_memory() -> None:
-    """Give back what the allocators of CuPy and PyTorch hold idle, so that other processes can have it."""
+    """Free idle memory of CuPy's and PyTorch's allocators, so that other processes can use it."""
     gc.collect()
     cupy, torch = sys.modules.get("cupy"), sys.modules.get("torch")
     if cupy is not None:

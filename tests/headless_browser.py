@@ -1,4 +1,4 @@
-"""A real browser without a window, driven by Playwright: the machine's own, as Playwright's package brings none."""
+"""A real browser without a window, driven by Playwright: the machine's own, as Playwright's package has none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SOFTWARE_3D = ("--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-sw
 
 
 def find_browser() -> str | None:
-    """The first of the programs that is on PATH."""
+    """Return the first of the programs that is on PATH."""
     return next((found for name in PROGRAMS if (found := shutil.which(name))), None)
 
 
@@ -39,7 +39,7 @@ def start_browser(playwright: Playwright, *, draws_3d: bool = False) -> Browser:
 
 
 _resting: WeakKeyDictionary[Browser, dict[bool, BrowserPage]] = WeakKeyDictionary()
-"""An empty page of each browser, for desks and for phones: a new one takes two processes, and compiles all scripts."""
+"""An empty page of each browser, for desktops and phones: a new one takes two processes, and compiles all scripts."""
 
 
 class Page:
@@ -81,7 +81,7 @@ class Page:
 
     @property
     def shown(self) -> BrowserPage:
-        """Playwright's page, once ``show`` opened one."""
+        """Return Playwright's page, once ``show`` opened one."""
         assert self._shown is not None
         return self._shown
 
@@ -117,9 +117,7 @@ class Page:
         self._shown.goto(address)
 
     def _requested(self, request: Request) -> None:
-        if not request.url.startswith(
-            "blob:"
-        ):  # of the page's own memory; some of a page before are told late
+        if not request.url.startswith("blob:"):  # in the page's own memory; late messages of a previous page
             self._requests.append(request.url)
 
     def _failed(self, error: Error) -> None:
@@ -130,7 +128,7 @@ class Page:
             self._complaints.append(f"{message.text} ({message.location.get('url')})")
 
     def run_before(self, script: str) -> None:
-        """Have a script run in every page that is opened, before the page's own, whatever policy that has."""
+        """Run a script in every page that opens, before the page's own scripts, whatever the page's policy is."""
         self._before.append(script)
 
     def value(self, expression: str) -> Any:
@@ -156,19 +154,19 @@ class Page:
                     f"{expression}\n{self.value('document.body.innerText')}\n{self.complaints()}"
                 )
             time.sleep(pause)
-            pause = min(1.5 * pause, 0.25)  # asking takes the machine's time
+            pause = min(1.5 * pause, 0.25)  # asking takes time, too
         return found
 
     def requests(self) -> list[str]:
-        """Addresses that were asked for since ``show``."""
-        self.value("0")  # what the browser tells of its own accord is heard while it answers
+        """Return the requested addresses since ``show``."""
+        self.value("0")  # the browser's own events arrive while it answers
         return self._requests
 
     def complaints(self) -> list[str]:
-        """Errors and warnings of the console, and exceptions, since ``show``."""
+        """Return errors and warnings of the console, and exceptions, since ``show``."""
         self.value("0")
         return self._complaints
 
     def screenshot(self, path: Path) -> None:
-        """The whole page as PNG or JPEG, by the name."""
+        """Save the whole page as PNG or JPEG, by the name."""
         self.shown.screenshot(path=path, full_page=True)

@@ -1,7 +1,7 @@
-"""PyTorch's table of how its operators are written as ONNX, made once in a process of tests.
+"""PyTorch's table of ONNX translations of its operators, made once in a process of tests.
 
-PyTorch makes it anew for each network that it writes, by reading the source of 500 functions: a second of two. Without
-translations of one's own, which Vitascope has none of, nothing changes it.
+PyTorch makes it again for each network that it exports, by reading the source of 500 functions: one of two
+seconds. Only custom translations would change it, and Vitascope has none.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def _keep(registry: type) -> None:
 
 
 def keep_exporter_table() -> None:
-    """Let the next network be written with the table of the first; nothing where PyTorch has not written one."""
+    """Let the next export reuse the table of the first; no effect before the first export."""
     registration = sys.modules.get("torch.onnx._internal.exporter._registration")
     if registration is not None:
         _keep(registration.ONNXRegistry)

@@ -38,7 +38,7 @@ def _kept(kept: OrderedDict[Hashable, Any], key: Hashable, make: Callable[[], An
 
 
 def _file(path: Path) -> Hashable:
-    """A value that changes with a file; None if there is no file."""
+    """Return a value that changes with a file; None if there is no file."""
     try:
         found = path.stat()
     except OSError:
@@ -48,7 +48,7 @@ def _file(path: Path) -> Hashable:
 
 @contextmanager
 def kept_networks() -> Iterator[None]:
-    """Let networks that are opened on the CPU in the block be those that were opened in earlier ones."""
+    """Share networks that are opened on the CPU inside the block with earlier ones."""
     open_session, load_selfie, cut_rvm = onnx_runtime.open_session, selfie._load, rvm.cut_official_graph
 
     def opened(source: str | bytes, request: onnx_runtime.SessionRequest, *, label: str) -> Any:
@@ -76,6 +76,6 @@ def kept_networks() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def networks_stay_open() -> Iterator[None]:
-    """For the tests of a folder: import it into the folder's ``conftest.py``."""
+    """Share networks in the tests of a folder: import this into its ``conftest.py``."""
     with kept_networks():
         yield

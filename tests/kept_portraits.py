@@ -17,8 +17,8 @@ _found: dict[tuple[object, ...], Any] = {}
 
 @contextmanager
 def kept_portraits() -> Iterator[None]:
-    """Let the person of a portrait, which is opened in the block, be the one that was found in an earlier one."""
-    from vitascope.animation.mesh import animator  # not at the top: most tests open no portrait
+    """Share the person of a portrait opened inside the block with earlier ones."""
+    from vitascope.animation.mesh import animator  # imported here, as most tests open no portrait
 
     find = animator.find_person
 
@@ -35,6 +35,6 @@ def kept_portraits() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def people_stay_found() -> Iterator[None]:
-    """For the tests of a folder or a file: import it into the folder's ``conftest.py``, or into the file."""
+    """Share people in the tests of a folder or a file: import this into its ``conftest.py``, or into the file."""
     with kept_portraits():
         yield

@@ -1,4 +1,4 @@
-"""Finds what a finished job leaves in memory without a search for cycles."""
+"""Finds what a finished job leaves in memory without garbage collection."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def heavy_objects() -> Counter[str]:
 
 
 def left_by(job: Callable[[], object]) -> Counter[str]:
-    """How many more heavy objects there are after the second run of a job than after its first."""
+    """Count the heavy objects that a job's second run adds to those after its first."""
     gc.collect()
     was_enabled = gc.isenabled()
     gc.disable()

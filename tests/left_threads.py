@@ -1,4 +1,4 @@
-"""The threads that a test began and did not end; those that earlier tests of its process left are not its own."""
+"""Finds threads that a test started and did not end, without those of earlier tests."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _before: WeakSet[threading.Thread] = WeakSet()
 
 
 def note_threads() -> None:
-    """A test begins."""
+    """Note the threads at the start of a test."""
     _before.clear()
     _before.update(threading.enumerate())
 
 
 def left_threads(prefix: str) -> list[str]:
-    """The names, which begin so, of threads that run and did not when the test began."""
+    """Return the names, with this prefix, of running threads that did not run when the test began."""
     return [
         thread.name
         for thread in threading.enumerate()

@@ -1,4 +1,4 @@
-"""A network of any size with a memory in the plane, and frames to show it: what the levers are tested with."""
+"""A network for testing levers, of any size and with a memory in the plane, and frames for it."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ class TrailState:
 class TrailNetwork:
     """Sees people where the picture is bright, and half of them where it was a frame ago.
 
-    Takes NumPy or CuPy pictures, and gives what it takes: NumPy's functions leave CuPy's arrays to CuPy. Every sample
-    is judged by itself and its own memory: a part gives what the whole gives there.
+    Takes NumPy or CuPy pictures, and returns the same kind. Every sample is judged by itself and its own
+    memory, so a part gives what the whole picture gives there.
     """
 
     name = "trail"
@@ -107,7 +107,7 @@ class TrailNetwork:
 
 
 class Proud(TrailNetwork):
-    """Sees who is bright, but nobody beside somebody who covers a quarter of the picture. NumPy judges."""
+    """Sees bright people, but nobody beside a person who covers a quarter of the picture. NumPy judges."""
 
     def __init__(self, **options):
         super().__init__(recurrent=True, **options)
@@ -132,7 +132,7 @@ class Proud(TrailNetwork):
 
 
 class LongTrail(TrailNetwork):
-    """Remembers what was bright for a long time."""
+    """Remembers bright places for a long time."""
 
     def infer(self, images, state):
         answers = []
@@ -145,7 +145,7 @@ class LongTrail(TrailNetwork):
 
 
 def last_steps(monkeypatch):
-    """Keeps, in order, that a window was smoothed, and the shapes of pictures whose two eyes agreed."""
+    """Record, in order, the smoothing of windows, and the shapes of pictures whose two eyes were made to agree."""
     steps, agree, smooth = [], StereoAgreement.agree, MotionSmoothing.smooth
 
     def agreeing(agreement, estimates, images):
@@ -164,10 +164,9 @@ def last_steps(monkeypatch):
 
 
 def frame_of(spots, *, index=0, eyes=1, size=EYE, noise=0.0, seed=0):
-    """Dark, with bright squares; two eyes side by side see the same rows.
+    """Make a dark frame with bright squares; two eyes side by side see the same rows.
 
-    Args:
-        spots: (eye, x, y, side) each, in luma samples of an eye.
+    Args: spots: (eye, x, y, side) each, in luma samples of an eye.
     """
     height, width = size
     frame = solid_frame(FMT, (height, width * eyes), (0.1, 0.1, 0.1))

@@ -10,7 +10,7 @@ from vitascope.gpu.pipeline.report import LatencyHistogram, PipelineReport
 
 
 def live_report(*, latency_ms: float, **changed: Any) -> LiveReport:
-    """Ten seconds at 60 pictures a second, all of them shown after ``latency_ms``, but for what is ``changed``."""
+    """Report ten seconds at 60 frames a second, all shown after ``latency_ms``, except for what is ``changed``."""
     latency = LatencyHistogram()
     latency.add(latency_ms / 1e3)
     pipeline = PipelineReport(

@@ -1,7 +1,7 @@
-"""A crew whose stretches are made in this process: for tests in which it does not matter by whom they are made.
+"""A crew that makes stretches in this process, for tests in which it does not matter who makes them.
 
-A process costs more than a second to start. That processes make the same, each by itself, is proven in ``test_crew.py``
-by two of them that live from video to video.
+A process takes more than a second to start. ``test_crew.py`` checks with two processes that separate ones
+make the same.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["MakersHere", "crew_here"]
 
 
 class MakersHere(ThisProcess):
-    """``LocalProcesses`` without processes: a maker with a network of its own for each plan."""
+    """``LocalProcesses`` without processes: a maker with its own network for each plan."""
 
     def __init__(self, plans: Sequence[WorkerPlan], *, home: Path) -> None:
         self._plans = tuple(plans)
@@ -61,7 +61,7 @@ class MakersHere(ThisProcess):
 def crew_here(
     *, settings: dict[str, Any], profile: str | None = None, store: ModelStore | None = None
 ) -> Segmenter:
-    """A segmenter that shares each video among two makers of this process."""
+    """Open a segmenter that shares each video among two makers of this process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(crew, "LocalProcesses", MakersHere)
         flags = settings | {"processing.use_multiprocessing": True}

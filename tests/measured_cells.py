@@ -1,4 +1,4 @@
-"""Benchmark results as machines would leave them, with rounds that vary from run to run and from round to round."""
+"""Benchmark results like a machine's, with rounds that vary from run to run and from round to round."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def cell_of(key: CellKey, rates, *, frame_times=None, vram_mb=4000.0, stages=Non
 
 
 def with_operators(cell: Cell, *, network_ms=1.0) -> Cell:
-    """A cell whose network was looked at, with the table of its operators."""
+    """Make a cell with the table of its network's operators."""
     conv = Operation(
         name="Conv_1", kind="Conv", shape="4x16x144x256", calls=1, ms=0.6, share=0.6, mbytes=12.0
     )
@@ -130,7 +130,7 @@ def results_of(*cells: Cell, machine: Machine = H200, **fields) -> BenchResults:
 
 
 def noisy_run(draws: np.random.Generator, *, slowdown=1.0, rounds=7, noise=0.02, drift=0.01) -> BenchResults:
-    """A suite of eight cells; the clock of the day moves all of it, each round varies by itself, some stumble."""
+    """Make a suite of eight cells; each run's speed varies, as does each round, and some rounds stumble."""
     day = float(np.exp(draws.normal(0, drift)))
     cells = []
     for resolution, fps in (("1080p", 480.0), ("4K", 150.0)):

@@ -1,9 +1,9 @@
 """Walks a newcomer's path: ``make newcomer``, or ``python tests/newcomer.py [FOLDER]``.
 
-A wheel is built as a release is, installed in an empty environment, and used in an empty folder: twenty videos with
-photographs, a numbered sequence and broken files among them, a folder that cannot be written, ``--dry-run``,
-``--resume``, the examples of ``animate``, Ctrl-C. Each step prints what it typed and what came; the exit code is 1 when
-one went otherwise than it should.
+A wheel is built as for a release, installed in an empty environment, and used in an empty folder: twenty
+videos with photographs, a numbered sequence and broken files among them, a folder that cannot be written,
+``--dry-run``, ``--resume``, the examples of ``animate``, Ctrl-C. Each step prints its command and the result;
+the exit code is 1 if one went wrong.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Walk:
             self._environment.pop(name, None)
 
     def prepare(self, what: str, command: Sequence[object], *, at: Path | None = None) -> None:
-        """Run a command that must succeed for the walk to go on."""
+        """Run a command that must succeed before the walk continues."""
         began = time.monotonic()
         subprocess.run([str(word) for word in command], cwd=at or self.folder, check=True, env=self._environment,
                        stdout=subprocess.DEVNULL)  # fmt: skip
@@ -95,7 +95,7 @@ class Walk:
         holds: Callable[[str], bool] = lambda _: True,
         interrupt_after: float | None = None,
     ) -> None:
-        """Type a command of ours; note when its exit code or what it printed is not as it should be."""
+        """Type a command of ours; note if its exit code or output is not as expected."""
         shown = " ".join(str(word) for word in words)
         print(f"$ vitascope {shown}", flush=True)
         began = time.monotonic()
@@ -123,19 +123,19 @@ class Walk:
             self.failures.append(f"vitascope {shown}: {running.returncode}, expected {code}")
 
     def check(self, what: str, holds: bool) -> None:
-        """Note what is not so."""
+        """Note a failed check."""
         print(f"  {'is' if holds else 'is NOT'} so: {what}", flush=True)
         if not holds:
             self.failures.append(what)
 
     def files(self, name: str) -> list[str]:
-        """List a folder on this machine, with hidden files."""
+        """List a local folder, with hidden files."""
         folder = self.here / name
         return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
 def install(walk: Walk) -> Path:
-    """Build the wheel as a release is, and install it alone; the wheel."""
+    """Build the wheel as for a release, and install it alone; returns the wheel."""
     source = walk.folder / "source"
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True).stdout
     for name in filter(None, tracked.decode().split("\0")):
@@ -157,7 +157,7 @@ def install(walk: Walk) -> Path:
 
 
 def first_look(walk: Walk) -> None:
-    """What is this, and what can it do here?"""
+    """Check what a newcomer runs first: what is this, and what can it do here?"""
     walk.type("--version", holds=lambda said: re.match(r"\d+\.\d+", said) is not None)
     walk.type("--help", holds=lambda said: "segment" in said)
     walk.type("doctor")
@@ -166,7 +166,7 @@ def first_look(walk: Walk) -> None:
 
 
 def a_folder(walk: Walk) -> None:
-    """Twenty videos, photographs, a sequence, and three that are broken."""
+    """Check twenty videos, photographs, a sequence, and three broken files."""
     fast = ("--profile", "fast", "--device", "cpu")
     walk.type("segment", "films", "cut/", *fast, "--dry-run", code=3)
     walk.check("a dry run writes nothing", not (walk.here / "cut").exists())
@@ -212,7 +212,7 @@ def one_film(walk: Walk) -> None:
 
 
 def a_portrait(walk: Walk, wheel: Path) -> None:
-    """The examples that ship, without and with what ``animate`` needs."""
+    """Check the shipped examples, without and with what ``animate`` needs."""
     shutil.copytree(
         ROOT / "examples", walk.here / "examples", ignore=shutil.ignore_patterns("*.py", "__pycache__")
     )
@@ -238,7 +238,7 @@ def a_portrait(walk: Walk, wheel: Path) -> None:
 
 
 def main() -> int:
-    """Walk; 1 when something went wrong."""
+    """Walk, and return 1 if something went wrong."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -246,7 +246,7 @@ def main() -> int:
         "folder", nargs="?", type=Path, help="walk and keep everything here; it must be empty"
     )
     options = parser.parse_args()
-    # In the background a shell has Ctrl-C ignored, and who ignores it hands that on.
+    # A background shell ignores Ctrl-C, and so do the processes that it starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="newcomer-") as temporary:
         folder = (options.folder or Path(temporary)).absolute()

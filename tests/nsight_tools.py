@@ -1,4 +1,4 @@
-"""``nsys`` and ``ncu`` that write the files of the real ones, with figures that a test knows."""
+"""Fake ``nsys`` and ``ncu`` that write the files of the real ones, with known figures."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ COUNTERS = """\
 
 
 def install(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, script: str) -> Path:
-    """Put a tool, and nothing else, on the PATH."""
+    """Put a tool on PATH, and nothing else."""
     folder.mkdir(exist_ok=True)
     program = folder / name
     program.write_text(f"#!{sys.executable}\n{script}")

@@ -13,7 +13,7 @@ __all__ = ["astronaut"]
 
 @cache
 def astronaut() -> npt.NDArray[np.uint8]:
-    """scikit-image's portrait of Eileen Collins, read-only RGB [512, 512, 3]: read once, for it takes 10 ms."""
+    """Return scikit-image's portrait of Eileen Collins, read-only RGB [512, 512, 3]; read once, as it takes 10 ms."""
     picture: npt.NDArray[np.uint8] = data.astronaut()
     picture.flags.writeable = False
     return picture

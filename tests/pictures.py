@@ -17,7 +17,7 @@ ODD_SIZES = [(1, 1), (1, 7), (5, 1), (2, 3), (17, 31), (64, 48), (33, 66)]  # (h
 def random_frame(
     fmt: YuvFormat, size: tuple[int, int], *, color: ColorSpec | None = None, seed: int = 0
 ) -> Frame:
-    """Every code value equally likely."""
+    """Make a frame in which every code is equally likely."""
     rng = np.random.default_rng(seed)
     height, width = size
     chroma_width, chroma_height = fmt.chroma_size(width, height)
@@ -37,7 +37,7 @@ def random_frame(
 def solid_frame(
     fmt: YuvFormat, size: tuple[int, int], rgb: tuple[float, float, float], *, color: ColorSpec | None = None
 ) -> Frame:
-    """One colour, RGB in 0..1, as exactly as the codes allow."""
+    """Make a frame of one colour, RGB in 0..1, as exact as codes allow."""
     color = color or ColorSpec()
     matrix, offset = yuv_from_rgb(color, fmt)
     step = 1 << fmt.sample_shift
@@ -52,7 +52,7 @@ def solid_frame(
 
 
 def strided(frame: Frame) -> Frame:
-    """The same codes in planes whose rows are padded, as decoders hand them out."""
+    """Copy the planes to padded rows, as from decoders."""
     planes = []
     for plane in frame.planes:
         padded = np.zeros((plane.shape[0], plane.shape[1] + 13, *plane.shape[2:]), plane.dtype)
@@ -62,7 +62,7 @@ def strided(frame: Frame) -> Frame:
 
 
 def semi_planar_twin(frame: Frame) -> Frame:
-    """The same picture in NV12 (from yuv420p) or P010 (from yuv420p10le)."""
+    """Make the same picture in NV12 (from yuv420p) or P010 (from yuv420p10le)."""
     y, u, v = frame.planes
     if frame.format.name == "yuv420p":
         return frame.with_planes((y, np.stack([u, v], axis=-1)), format=PIXEL_FORMATS["nv12"])

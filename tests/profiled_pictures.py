@@ -1,4 +1,4 @@
-"""Picture files with an ICC profile, as phones and picture editors write them."""
+"""Picture files with an ICC profile, as from phones and picture editors."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import zlib
 import cv2
 
 P3_COLORANTS = ((0.51512, 0.24120, -0.00105), (0.29198, 0.69225, 0.04189), (0.15710, 0.06657, 0.78407))
-"""XYZ under D50 of red, green and blue, as Apple's Display P3 has them."""
+"""XYZ under D50 of red, green and blue, as in Apple's Display P3."""
 ADOBE_COLORANTS = ((0.60974, 0.31111, 0.01947), (0.20528, 0.62567, 0.06087), (0.14919, 0.06322, 0.74457))
 
 
 def icc_profile(colorants):
-    """A profile that holds nothing but its colorants."""
+    """Make a profile that only has its colorants."""
     names = (b"rXYZ", b"gXYZ", b"bXYZ")
     tags = b"".join(struct.pack(">4sII", name, 168 + 20 * n, 20) for n, name in enumerate(names))
     values = b"".join(

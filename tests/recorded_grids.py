@@ -1,4 +1,4 @@
-"""Grids that a machine answered cell by cell (``benchmarks/record_grid_cuda.py``), to be searched again."""
+"""Grids that a machine measured cell by cell (``benchmarks/record_grid_cuda.py``), to search again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vitascope.tune.search import Knob, Limit, Measured
 
 
 class RecordedGrid:
-    """What was measured is the truth; measuring it once more is that, with the noise of the machine."""
+    """Takes the measurements as truth; measuring again adds the machine's noise."""
 
     def __init__(self, row: dict, *, seed: int) -> None:
         self.name = f"{row['size']} on {row.get('gpu', 'a processor')}"
@@ -49,7 +49,7 @@ class RecordedGrid:
 
 
 def load_recorded(path: Path, *, seed: int = 0) -> list[RecordedGrid]:
-    """All grids of a file that were recorded whole; none where there is no file."""
+    """Load all completely recorded grids of a file; none if there is no file."""
     if not path.exists():
         return []
     rows = json.loads(path.read_text(encoding="utf-8"))

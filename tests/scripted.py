@@ -1,4 +1,4 @@
-"""A matting network whose answers a test can predict: it sees people where the picture is bright."""
+"""A matting network with predictable answers: it sees people where the picture is bright."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vitascope.segmentation.matting.networks import ChosenNetwork
 
 
 class ScriptedState:
-    """Counts the frames a stream has shown since its last reset."""
+    """Counts the frames of a stream since its last reset."""
 
     def __init__(self) -> None:
         self.seen = 0
@@ -55,5 +55,5 @@ class BrightnessNetwork:
 
 
 def segment_with(monkeypatch: pytest.MonkeyPatch, network: MattingNetwork, *, name: str = "scripted") -> None:
-    """Segmenters get this network instead of the one they ask for."""
+    """Give all segmenters this network, whichever they ask for."""
     monkeypatch.setattr(film_run, "open_network", lambda *_, **__: ChosenNetwork(network, name, None))

@@ -1,4 +1,4 @@
-"""Runs of a tuner whose speed is known: they are real, but their clock is what a scripted network says of itself."""
+"""Real runs of a tuner with known speed: their clock is set by a scripted network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vitascope.segmentation.matting.networks import ChosenNetwork
 from vitascope.tune import optimizer as search_time
 from vitascope.tune.optimizer import ClipTrials
 
-# All but batch and size stay as they are: a grid of a few cells.
+# All settings but batch and size are fixed: a grid of a few cells.
 HELD = (
     "processing.num_threads=1",
     "model.num_workers=1",
@@ -22,7 +22,7 @@ HELD = (
     "pipeline.stages.postprocess.threads=1",
     "processing.max_queue_size=32",
     "performance.mode=auto",
-    "video.scene_cut_threshold=0",  # frames that wait for a cut to be certain make calls of other sizes
+    "video.scene_cut_threshold=0",  # frames that wait for a certain cut would make calls of other sizes
 )
 
 # Batches of 4 are by far the fastest, and 8 do not fit.
@@ -30,7 +30,7 @@ CALL_SECONDS = {1: 0.008, 2: 0.014, 4: 0.01}
 
 
 class BatchNetwork(BrightnessNetwork):
-    """Says what time it would take, by the size of the batch; runs out of memory, and is off in FP16-like ways."""
+    """Says how long it would take, by batch size; runs out of memory, and has errors like FP16's."""
 
     name = "rvm-scripted"
 
@@ -53,10 +53,9 @@ class BatchNetwork(BrightnessNetwork):
 
 
 def script_runs(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
-    """Give runs these networks and this speed, so that other programs do not choose what is fastest.
+    """Give runs these networks and speeds, so that other programs do not affect what is fastest.
 
-    Returns:
-        The settings of every run, in order, from now on.
+    Returns: The settings of every run, in order, from now on.
     """
     opened, networks, by_the_clock = [], [], ClipTrials._speed
 

@@ -1,4 +1,4 @@
-"""Soaks whose memory, speed and latency are known beforehand."""
+"""Soaks with known memory, speed and latency."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MB = 1e6
 
 
 def looks(sizes, *, seconds=1000.0, latency=0.04, rate=30.0):
-    """Looks at equal intervals; latency and rate may be functions of the share of the time that has passed."""
+    """Make looks at equal intervals; latency and rate may be functions of the share of time passed."""
     times = np.linspace(0, seconds, len(sizes))
     frames, waited, found = 0.0, 0.0, []
     for n, (at, size) in enumerate(zip(times, sizes, strict=True)):

@@ -1,4 +1,4 @@
-"""Command lines that pages show, each understood once in a process: it takes up to a twentieth of a second."""
+"""Command lines shown on pages, each parsed once in a process, as one takes up to a twentieth of a second."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vitascope.cli.app import app
 
 @cache
 def refusal(*words: str) -> CycloptsError | None:
-    """What the command line of today says against these words, which begin with a command; None where it takes them."""
+    """Return the command line's error for these words, which begin with a command; None if it accepts them."""
     try:
         app.parse_args(words, print_error=False, exit_on_error=False)
     except CycloptsError as error:

@@ -1,4 +1,4 @@
-"""The house as ``docs/architecture.md`` draws it."""
+"""Tests of the structure in ``docs/architecture.md``."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ OPENED_ELSEWHERE = {
     "models/rvm/fused_network.py",
     "gpu/engines/onnx_runtime.py",
 }
-"""Handed in by whoever chose it: decoder, job, network, engine. A file before it need not import it,
-as is asked of all others."""
+"""Passed in by whoever chose it: decoder, job, network, engine.
+
+Unlike all others, a file before it need not import it.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +41,7 @@ def way(name: str) -> list[str]:
 
 @cache
 def imported_by(path: str) -> set[str]:
-    """Modules that a file imports, wherever in it."""
+    """Return the modules that a file imports, anywhere in it."""
     found = set()
     for node in ast.walk(ast.parse((SOURCES / path).read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -62,7 +64,7 @@ def test_the_way_of_a_frame_is_short_and_each_file_knows_its_neighbours(name, gr
 
 
 def test_no_import_goes_in_a_circle(graph):
-    """Modules that nobody imports are peeled off, again and again: what is left is a circle, or imported by one."""
+    """Check by removing modules that nobody imports, again and again: the rest is a circle, or imported by one."""
     importers = {module: graph.find_modules_that_directly_import(module) for module in graph.modules}
     while free := [module for module, users in importers.items() if not users]:
         for module in free:
@@ -94,7 +96,7 @@ def test_every_folder_is_on_the_page():
 
 
 def names_in(module: str) -> set[str]:
-    """Names that a module has, its own and imported; a package's, which may load them on first use, as its text has."""
+    """Return a module's names, its own and imported ones; for a lazy package, those in its text."""
     path = SOURCES.parent / module.replace(".", "/")
     if path.is_dir():
         below = {one.stem for one in path.iterdir()}
@@ -115,7 +117,7 @@ def names_in(module: str) -> set[str]:
 
 
 def test_benchmarks_import_what_is_there():
-    """Most of them need a GPU, and run once in a while."""
+    """Check this for benchmarks, most of which need a GPU, and seldom run."""
     wanted = {
         (node.module, alias.name, path.name)
         for path in sorted((ROOT / "benchmarks").rglob("*.py"))

@@ -1,4 +1,4 @@
-"""Objects with threads raise an error in a fork, which lacks the threads, instead of waiting for ever."""
+"""Check that objects with threads raise an error in a fork, which lacks the threads, instead of waiting forever."""
 
 from __future__ import annotations
 

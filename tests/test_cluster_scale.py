@@ -1,4 +1,4 @@
-"""The queue on paper, where its end can be told without it."""
+"""Tests of the simulated queue, in cases whose end can be computed by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The network of the speed tables is the one of the papers, and its weights suit low precisions."""
+"""Check that the network of the speed tables is that of the papers, and that its weights suit low precisions."""
 
 from __future__ import annotations
 

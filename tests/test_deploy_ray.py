@@ -1,4 +1,4 @@
-"""The files of ``deploy/ray``, as far as they can be checked where neither Docker nor Kubernetes is."""
+"""Tests of the files in ``deploy/ray``, as far as possible without Docker and Kubernetes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INSTRUCTIONS = {"FROM", "RUN", "ENV", "COPY", "USER", "WORKDIR"}
 
 
 def instructions():
-    """Each instruction of the Dockerfile and its words, continued lines joined, without comments."""
+    """Return each instruction of the Dockerfile and its words, with continued lines joined, and no comments."""
     text = re.sub(r"^#.*\n", "", DOCKERFILE, flags=re.MULTILINE)
     return [line.split(maxsplit=1) for line in re.sub(r"\\\n\s*", "", text).splitlines() if line.strip()]
 
@@ -35,7 +35,7 @@ def test_the_image_is_made_of_known_instructions_and_extras():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     (wanted,) = re.findall(r"/tmp/vitascope\[([\w,-]+)\]", DOCKERFILE)
     assert set(wanted.split(",")) <= set(extras)
-    # CuPy's build, and the CUDA of the image.
+    # CuPy's build, and the image's CUDA.
     (cupy,) = re.findall(r"cupy-cuda(\d+)x", " ".join(extras["cuda"]))
     assert f"nvidia/cuda:{cupy}." in DOCKERFILE
 
@@ -58,7 +58,7 @@ def test_nobody_without_the_token_runs_programs_on_a_cluster():
     assert "RAY_AUTH_MODE=token" in options
     assert JOB["spec"]["rayClusterSpec"]["authOptions"] == {"mode": "token"}
     major, minor, _ = JOB["spec"]["rayClusterSpec"]["rayVersion"].split(".")
-    assert (int(major), int(minor)) >= (2, 52)  # the first that knows tokens
+    assert (int(major), int(minor)) >= (2, 52)  # the first with tokens
 
 
 def test_the_job_is_a_job_of_kuberay():
@@ -79,7 +79,7 @@ def test_the_job_is_a_job_of_kuberay():
         }
     for group in GROUPS[1:]:
         assert group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
-    # Input and output lie in the folder that all see.
+    # Input and output are in the folder that all nodes see.
     for path in re.findall(r" (/\S+)", JOB["spec"]["entrypoint"]):
         assert path.startswith("/films/")
 
@@ -94,7 +94,7 @@ def test_ray_reads_the_file_of_the_cluster(tmp_path):
     validate_config(config)
     workers = CLUSTER["provider"]["worker_ips"]
     assert CLUSTER["min_workers"] == CLUSTER["max_workers"] == len(workers)
-    with pytest.raises(Exception, match="dokcer"):  # it would notice
+    with pytest.raises(Exception, match="dokcer"):  # an error would show
         validate_config(prepare_config(CLUSTER | {"dokcer": {}}))
 
 

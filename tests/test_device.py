@@ -146,7 +146,7 @@ def test_auto_says_why_a_gpu_that_is_there_lies_idle(monkeypatch):
 
 @pytest.mark.parametrize(
     "module",
-    # Settings and commands, which ``--help`` lists, too.
+    # Settings and commands, which ``--help`` also lists.
     [
         "vitascope",
         "vitascope.config.loading",

@@ -1,4 +1,4 @@
-"""The hand-written pages: links lead somewhere, commands parse, snippets run."""
+"""Tests of the hand-written pages: links lead somewhere, commands parse, snippets run."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ PAGES = sorted(
 )
 FENCE = re.compile(r"^```([\w-]*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 GENERATED = {"commands.md"}
-"""Pages whose fences are the program's own output; another test compares them with it."""
+"""Pages whose code blocks are the program's own output; another test compares them with it."""
 TABLES_OF_ROWS = {"guides.md"}
-"""Pages whose commands are checked row by row elsewhere, each against when it works."""
+"""Pages whose commands other tests check row by row, each against when it works."""
 
 
 class Shown(NamedTuple):
@@ -43,11 +43,11 @@ class Shown(NamedTuple):
     whole: bool
     """False for a mention in a sentence, which may leave out what the command needs."""
     later: bool
-    """True where the line says that the command arrives later."""
+    """True if the line says that the command arrives later."""
 
 
 def prose(page: Path) -> str:
-    """A page without its fenced blocks."""
+    """Return a page without its code blocks."""
     return FENCE.sub("", page.read_text(encoding="utf-8"))
 
 
@@ -59,7 +59,7 @@ def links(page: Path) -> Iterator[str]:
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors that GitHub makes of a page's headings."""
+    """Return the anchors that GitHub makes from a page's headings."""
     headings = re.findall(r"^#+ +(.*?)\s*$", prose(page), re.MULTILINE)
     return {
         re.sub(r"[^\w\- ]", "", heading.replace("`", "").lower()).replace(" ", "-") for heading in headings
@@ -73,7 +73,7 @@ def shown_commands(page: Path) -> Iterator[Shown]:
     for _, body in FENCE.findall(page.read_text(encoding="utf-8")):
         for line in re.sub(r"\\\n\s*", "", body).splitlines():
             if re.match(r"(\$ )?vitascope ", line):
-                # A comment begins with a lone #; the one in #78FF9B does not.
+                # A comment begins with a single #, unlike the one in #78FF9B.
                 command = re.split(r"\s#\s", line.removeprefix("$ "))[0].strip()
                 yield Shown(name, command, whole=True, later="arrives with" in line)
     for line in prose(page).splitlines():
@@ -232,7 +232,7 @@ def test_hooks_run_what_make_check_runs() -> None:
 
 
 def test_no_docstring_begins_as_a_fragment() -> None:
-    """A docstring that begins with *Of* says whose something is, and leaves out what it is."""
+    """Check docstrings: one that begins with *Of* says whose something is, and leaves out what it is."""
     folders = ("src", "tests", "benchmarks", "examples")
     files = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     found = [

@@ -55,7 +55,7 @@ def test_a_pipeline_error_has_the_code_of_its_first_cause_and_splits_into_its_ki
 
 
 class Surface:
-    """Stands for what is large and was on its way."""
+    """Represents something large in progress."""
 
 
 def test_what_was_on_its_way_is_let_go_and_the_traceback_still_prints():

@@ -1,4 +1,4 @@
-"""The examples do what they show, on a machine without a GPU, and with what the base install brings."""
+"""Check that the examples work without a GPU, with what the base install contains."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ sys.path.insert(0, {folder!r})
 runpy.run_path({path!r}, run_name="__main__")
 """
 TAKE_MINUTES = {"make_readme_picture"}
-"""With RVM in the best quality; nothing but the base install is imported."""
+"""RVM in the best quality; it imports nothing but the base install."""
 SMALL = {"make_vr180": ["--eye", "128", "--frames", "6"], "engine_conversion": ["--iterations", "5"]}
-"""What an example is told, so that it makes little: the same code runs."""
+"""Arguments that let an example make little with the same code."""
 NEED_MORE = {
     "make_animate_picture": "pip install 'vitascope[animate]'",
     "make_astronaut_sbs": "pip install scikit-image",
     "make_voice": "apt install espeak-ng",
 }
-"""What an example says after the base install, where it cannot run."""
+"""What an example prints after the base install, where it cannot run."""
 
 
 @pytest.fixture(scope="module")
 def short_video(tmp_path_factory):
-    """The stereo example's first twelve frames: whoever segments it runs the same code as on its four seconds."""
+    """Cut the stereo example to twelve frames, which run the same code as four seconds."""
     path = tmp_path_factory.mktemp("examples") / "astronaut_sbs.mp4"
     with av.open(str(EXAMPLES / path.name)) as whole, av.open(str(path), "w") as short:
         stream = short.add_stream_from_template(whole.streams.video[0])
@@ -59,7 +59,7 @@ def short_video(tmp_path_factory):
 
 @pytest.mark.parametrize("name", sorted({path.stem for path in EXAMPLES.glob("*.py")} - TAKE_MINUTES))
 def test_each_runs_after_the_base_install_or_says_what_to_install(tmp_path, name, short_video):
-    copied = tmp_path / "examples"  # some write beside themselves
+    copied = tmp_path / "examples"  # some write next to themselves
     shutil.copytree(EXAMPLES, copied, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(short_video, copied)
     (tmp_path / "docs" / "images").mkdir(parents=True)
@@ -76,11 +76,11 @@ def test_each_runs_after_the_base_install_or_says_what_to_install(tmp_path, name
         check=False,
     )
     if ended.returncode == 0:
-        assert name not in NEED_MORE or name == "make_voice"  # where eSpeak NG is installed
+        assert name not in NEED_MORE or name == "make_voice"  # if eSpeak NG is installed
         assert "Traceback" not in ended.stderr
         assert (name == "gpu_optimization_demo") == (
             "left out: " in ended.stdout
-        )  # its last part alone needs PyTorch
+        )  # only its last part needs PyTorch
         return
     assert name in NEED_MORE, ended.stderr
     assert ended.stderr.count("\n") == 1, ended.stderr
@@ -98,7 +98,7 @@ def test_live(example, tmp_path, capsys):
 
 @pytest.fixture
 def example(monkeypatch: pytest.MonkeyPatch):
-    """Load one by name, as ``python examples/NAME.py`` finds it and its neighbours."""
+    """Load an example by name, with its neighbours importable as in ``python examples/NAME.py``."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
 
     def load(name: str) -> ModuleType:
@@ -162,13 +162,13 @@ def test_the_demo_runs_the_whole_toolkit(example, capsys):
 
     text = (EXAMPLES / "gpu_optimization_demo.py").read_text(encoding="utf-8")
     left_out = {name for name in gpu.__all__ if name not in text}
-    # Opened by the engines' own names, and what comes back from a batcher.
+    # Opened by the engines' own names, and by what a batcher returns.
     assert left_out <= {"TensorRTEngine", "InductorEngine", "OnnxEngine", "open_engine", "InferenceResponse"}
     assert "toolkit: " in capsys.readouterr().out
 
 
 @pytest.mark.cuda
-# torch's own code on its way into the compiler and out of a file
+# torch's own code warns inside the compiler and while loading
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 @pytest.mark.parametrize(
     ("name", "options"),
@@ -186,7 +186,7 @@ def test_on_a_gpu(example, name, options):
     try:
         example(name).main(device="cuda", **options)
     except MissingDependencyError as error:
-        # ONNX Runtime for GPUs excludes the one that the base install brings; all else has to be there.
+        # ONNX Runtime for GPUs excludes the one of the base install; all else must be there.
         if "CUDA execution provider" not in str(error):
             raise
         pytest.skip(f"{name}: {error}")

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Check that files are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vitascope.file_lock import write_atomically, write_file
 
 
 def test_whoever_writes_last_leaves_a_whole_file(tmp_path: Path) -> None:
-    """Writers of one file do not share a temporary one."""
+    """Writers of one file do not share a temporary file."""
     contents = [bytes([n]) * 300_000 for n in range(16)]
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda content: write_file(tmp_path / "a.bin", content), contents))

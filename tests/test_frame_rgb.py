@@ -1,4 +1,4 @@
-"""A frame as RGB, from the frame itself."""
+"""Tests of converting a frame to RGB with its own method."""
 
 from __future__ import annotations
 

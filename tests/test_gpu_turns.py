@@ -1,4 +1,4 @@
-"""Who may be on the GPU at a time."""
+"""Tests of who may use the GPU at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOMENT_SECONDS = 0.2
 
 
 class Visitor:
-    """A thread that goes on the GPU, and stays until it is told to leave. Locks tell open files apart, not threads."""
+    """A thread that uses the GPU until it is told to leave; locks distinguish open files, not threads."""
 
     def __init__(self, folder, *, alone):
         self.entered, self.leave = threading.Event(), threading.Event()
@@ -52,7 +52,7 @@ def test_who_is_alone_waits_for_all_others_and_keeps_them_out(tmp_path):
     assert not alone.is_in(MOMENT_SECONDS)
     first.go()
     assert not alone.is_in(MOMENT_SECONDS)
-    # Who comes later waits, or those who share would never all have left.
+    # Later visitors wait, or those who share would never all have left.
     late = Visitor(tmp_path, alone=False)
     assert not late.is_in(MOMENT_SECONDS)
     second.go()

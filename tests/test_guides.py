@@ -1,6 +1,6 @@
-"""The page "From the guides to Vitascope": complete, and true to what the program can do today.
+"""Check that the page "From the guides to Vitascope" is complete and true.
 
-The lists below were retyped from the five guides that the product was ordered with. Every entry must stand in the left
+The lists below are from the five guides that the product was ordered with. Every entry must be in the left
 column of a table on the page, so that it has an answer.
 """
 
@@ -170,7 +170,7 @@ TERMS = [
     if term.strip()
 ]
 NOT_OURS = {"Outside Vitascope", "Not needed"}
-"""Sections of what belongs to the system, to training, or to a tool that its makers gave up."""
+"""Sections about the system, training, or a tool that its makers abandoned."""
 PREFIXES = {key.partition(".")[0] for key in setting_fields()}
 
 
@@ -183,7 +183,7 @@ class Row(NamedTuple):
 
     @property
     def spans(self) -> list[str]:
-        """What stands between backticks in the two columns that answer."""
+        """Return the code spans in the two columns with answers."""
         return re.findall(r"`([^`]+)`", f"{self.where} {self.use}")
 
     @property
@@ -192,7 +192,7 @@ class Row(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """Importable names, such as ``vitascope.gpu.pipeline.pipeline.Pipeline``."""
+        """Return importable names, such as ``vitascope.gpu.pipeline.pipeline.Pipeline``."""
         return [span for span in self.spans if re.fullmatch(r"vitascope(\.\w+)+", span)]
 
 
@@ -214,7 +214,7 @@ ROWS = table_rows()
 
 
 def exists(name: str) -> bool:
-    """True when a dotted name can be imported."""
+    """Return True if a dotted name can be imported."""
     module, parts = "vitascope", name.split(".")[1:]
     value: object = import_module(module)
     for part in parts:
@@ -231,7 +231,7 @@ def exists(name: str) -> bool:
 
 
 def parses(command: str) -> bool:
-    """True when the command line of today takes it."""
+    """Return True if the current command line accepts it."""
     return refusal(*shlex.split(command)[1:]) is None
 
 

@@ -1,7 +1,7 @@
-"""Calls on the page "From the guides to Vitascope" can be typed, whatever words surround them.
+"""Check that calls on the page "From the guides to Vitascope" work as typed.
 
-The guides' own calls run, on a machine without a GPU; calls on the page fit their signatures; settings, flags and
-command lines are taken.
+The guides' own calls run without a GPU; calls on the page fit their signatures; settings, flags and command
+lines are accepted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 TEXT = PAGE.read_text(encoding="utf-8")
 SPANS = sorted(set(re.findall(r"`([^`\n]+)`", TEXT)))
 ANSWERS = sorted({span for row in ROWS for span in row.spans})
-"""What stands on the right sides, which is ours."""
+"""The right sides, which are ours."""
 SOURCES = "".join(
     path.read_text(encoding="utf-8") for path in (ROOT / "src" / "vitascope" / "gpu").rglob("*.py")
 )
@@ -129,11 +129,11 @@ with logger.timer("model_inference"):
 assert "model_inference" in str(logger.get_stats())
 """,
 }
-"""Retyped from the guides; sizes are smaller, and folders the test's."""
+"""Copied from the guides, with smaller sizes and the test's folders."""
 
 
 @pytest.mark.parametrize("name", GUIDES_CALLS)
-# torch's own code on its way into a file
+# torch's own code warns while saving
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 def test_the_guides_own_calls_run(name, tmp_path, monkeypatch, capsys):
     torch = pytest.importorskip("torch")
@@ -157,7 +157,7 @@ def test_the_guides_own_calls_run(name, tmp_path, monkeypatch, capsys):
 
 
 def shown_calls() -> list[str]:
-    """Calls of the toolkit's classes and functions, with arguments, on the right sides."""
+    """Return calls of the toolkit's classes and functions, with arguments, on the right sides."""
     named = re.compile(r"(?:vitascope\.gpu\.)?([A-Z]\w+|find_optimal_batch_size)\(.+\)")
     return [span for span in ANSWERS if (match := named.match(span)) and match[1] in gpu.__all__]
 
@@ -181,7 +181,7 @@ def test_a_call_that_is_shown_fits_what_it_calls(call):
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.names], ids=lambda row: f"line-{row.line}")
 def test_methods_that_are_shown_are_those_of_the_rows_classes(row):
-    """``process(frames, fn)`` beside a class is a method of that class, and takes so many arguments."""
+    """Check ``process(frames, fn)`` beside a class, which must be its method, with as many arguments."""
     classes = [
         value for name in row.names if isinstance(value := getattr(gpu, name.rpartition(".")[2], None), type)
     ]
@@ -191,8 +191,8 @@ def test_methods_that_are_shown_are_those_of_the_rows_classes(row):
         assert isinstance(call.func, ast.Name)
         methods = [getattr(one, call.func.id) for one in classes if hasattr(one, call.func.id)]
         if call.func.id in gpu.__all__:
-            continue  # looked at above
-        if not methods:  # of what another call gives
+            continue  # checked above
+        if not methods:  # on the result of another call
             assert f"def {call.func.id}(" in SOURCES, span
             continue
         inspect.signature(methods[0]).bind(
@@ -212,7 +212,7 @@ def test_a_setting_that_is_shown_is_taken(assignment):
 
 @pytest.fixture(scope="module")
 def flags():
-    """All flags of all commands."""
+    """Return all flags of all commands."""
     found = set(OF_OTHERS)
     for command in COMMANDS:
         if command:

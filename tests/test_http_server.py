@@ -1,4 +1,4 @@
-"""The server under metrics and live pages, as strangers meet it."""
+"""Tests of the server under metrics and live pages, as strangers meet it."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_who_says_nothing_is_let_go(monkeypatch):
     with serving() as server, socket.create_connection(server.server_address) as silent:
         silent.sendall(b"GET / HTT")
         silent.settimeout(10)
-        assert silent.recv(10) == b""  # hung up
+        assert silent.recv(10) == b""  # the server hung up
 
 
 def test_half_open_requests_are_few_and_the_next_who_asks_is_answered(monkeypatch):
@@ -111,7 +111,7 @@ def test_half_open_requests_are_few_and_the_next_who_asks_is_answered(monkeypatc
         # Sooner than they would leave by themselves.
         deadline = time.perf_counter() + GuardedHandler.timeout / 2
         while threading.active_count() - threads_before > 8 + 1 and time.perf_counter() < deadline:
-            time.sleep(0.01)  # those that were hung up on are on their way out
+            time.sleep(0.01)  # the dropped ones are still leaving
         assert threading.active_count() - threads_before <= 8 + 1
 
 
@@ -130,7 +130,7 @@ def test_those_who_are_answered_keep_their_place(monkeypatch):
         for watcher in watchers:
             watcher.start()
         eventually(lambda: len(server._answered) >= 2)
-        with pytest.raises(OSError):  # closed or reset, as the moment has it
+        with pytest.raises(OSError):  # closed or reset, by chance
             ask(server)
         go_on.set()
         for watcher in watchers:
@@ -147,7 +147,7 @@ def test_without_file_descriptors_it_waits_and_goes_on():
         resource.setrlimit(resource.RLIMIT_NOFILE, (taken, limits[1]))  # not one more
         try:
             client.connect(server.server_address)
-            clock = time.pthread_getcpuclockid(server.thread.ident)  # its own: others compute, too
+            clock = time.pthread_getcpuclockid(server.thread.ident)  # its own, as others compute, too
             cpu_before = time.clock_gettime(clock)
             time.sleep(0.5)
             assert time.clock_gettime(clock) - cpu_before < 0.3

@@ -1,4 +1,4 @@
-"""Rows of benchmarks that are kept: a script measures each again, at a commit."""
+"""Check stored benchmark rows: a script measures each again, at a commit."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_every_script_writes_through_it():
     for script in BENCHMARKS.glob("*.py"):
         text = script.read_text(encoding="utf-8")
         assert script.name == "row_stamp.py" or ".write_text(json.dumps(" not in text, script.name
-        # The commit without a plus would hide what is not committed.
+        # A commit without a plus would hide uncommitted changes.
         assert script.name == "row_stamp.py" or '"rev-parse"' not in text, script.name
 
 
@@ -71,7 +71,7 @@ def _kept(name):
 
 
 def test_the_page_on_vr_says_what_agreement_of_two_eyes_gives():
-    """Along outlines eyes differ by half as much or less, and mattes are no worse."""
+    """Check that eyes differ by half as much or less along outlines, and mattes are no worse."""
     groups = defaultdict(list)
     for row in _kept("vr_stereo"):
         groups[row["lens"], row["profile"]].append(row)
@@ -122,7 +122,7 @@ def _gains(means, column):
 
 
 def test_the_page_on_networks_says_how_good_mattes_are():
-    """Its table is the rows' means; and so is what profiles gain over the official graph."""
+    """Check that the table has the rows' means, and the page the profiles' gains over the official graph."""
     means = _mean_figures(_kept("matte_quality"))
     columns = "official", "fast", "balanced", "quality"
     lines = [
@@ -155,7 +155,7 @@ def test_the_page_on_networks_says_how_good_mattes_of_clips_are_that_nothing_was
 
 
 def test_people_near_the_poles_are_matted_as_those_at_the_horizon():
-    """At every elevation, and nowhere noticeably worse than by the network's look at the eye as it is."""
+    """Check every elevation: nowhere noticeably worse than if the network sees the eye unchanged."""
     found = {
         (row["way"], row["clip"], row["distance_m"], row["azimuth_degrees"], row["elevation_degrees"]): row[
             "iou"

@@ -1,4 +1,4 @@
-"""The figures of docs/faster-or-better.md are those of the rows."""
+"""Check that the figures of docs/faster-or-better.md are those of the rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_the_page_shows_the_rows() -> None:
 
 
 def test_the_cache_gains_what_it_must() -> None:
-    """A second run with another output is at least twice as fast, and gives the same pictures."""
+    """Check that a second run with another output is at least twice as fast, with the same pictures."""
     rows = [row for row in ROWS if row["claim"] == "cache"]
     assert any("balanced" in row["clip"] for row in rows)
     assert all(row["pixels_that_differ"] == 0 for row in rows)

@@ -1,4 +1,4 @@
-"""Every public call takes a path as text and as any ``os.PathLike``, not as ``pathlib.Path`` alone."""
+"""Check that every public call takes a path as text and as any ``os.PathLike``, not only ``pathlib.Path``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from clips import write_clip
 
 
 class Named(os.PathLike):
-    """A path as py.path or a web framework gives it."""
+    """A path like those of py.path or a web framework."""
 
     def __init__(self, path):
         self._path = str(path)

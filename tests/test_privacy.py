@@ -1,4 +1,4 @@
-"""Nothing is told to anybody: no library that Vitascope loads leaves a trace of its own, or looks up a host."""
+"""Check that no library that Vitascope loads leaves a trace, or looks up a host."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ int getaddrinfo(const char *node, const char *service, const struct addrinfo *hi
 
 @pytest.fixture(scope="module")
 def shim(tmp_path_factory):
-    """A library that notes every look-up of a host in a process that is started with it."""
+    """Build a library that records every host look-up in a process started with it."""
     if not sys.platform.startswith("linux") or shutil.which("cc") is None:
         pytest.skip("noting look-ups needs Linux and a C compiler")
     folder = tmp_path_factory.mktemp("shim")
@@ -41,7 +41,7 @@ def shim(tmp_path_factory):
 
 
 def watched(shim, home, *command, **variables):
-    """Run a command with an empty home; gives the files that it left there, and the hosts that it looked up."""
+    """Run a command with an empty home; returns its new files, and the hosts that it looked up."""
     home.mkdir()
     look_ups = home.with_suffix(".looked-up")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("ORT_", "XDG_"))}
@@ -68,7 +68,7 @@ def test_segment_leaves_no_trace_and_asks_no_host(shim, tmp_path, in_processes):
 
 
 def test_the_example_of_animate_needs_no_host(shim, tmp_path):
-    """What the README shows first works without a network: the face of the shipped portrait lies beside it."""
+    """Check the README's first example, which needs no network: the shipped portrait has its landmarks beside it."""
     command = ["animate", "examples/astronaut.jpg", "--driver", "examples/talk.motion", "--end", "0.3"]
     home = tmp_path / "home"
     files, hosts = watched(
@@ -103,14 +103,14 @@ def test_onnx_runtime_is_loaded_in_one_place():
     loaders = {}
     for path in SOURCES.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
-        if "onnxruntime" not in text:  # to parse all of the package takes seconds
+        if "onnxruntime" not in text:  # parsing the whole package would take seconds
             continue
         nodes = list(ast.walk(ast.parse(text)))
         names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
         names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
         if any(name.split(".")[0] == "onnxruntime" for name in names):
             loaders[path.name] = names
-    # The quantiser takes submodules, and stands on calibration.py, which sets the switch.
+    # The quantiser uses submodules, and imports calibration.py, which sets the switch.
     assert sorted(loaders) == ["onnx_library.py", "onnx_networks.py"]
     assert (
         "from vitascope.gpu.engines.onnx_library import ort"

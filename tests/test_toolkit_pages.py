@@ -1,4 +1,4 @@
-"""Code on the toolkit's pages runs unchanged, on a machine without a GPU."""
+"""Check that code on the toolkit's pages runs unchanged without a GPU."""
 
 from __future__ import annotations
 

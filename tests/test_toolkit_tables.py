@@ -1,4 +1,4 @@
-"""The tables of docs/engines.md and docs/quantization.md show the rows."""
+"""Check that the tables of docs/engines.md and docs/quantization.md show the rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyTorch modules that are built and run in milliseconds, and what they take."""
+"""PyTorch modules that are built and run in milliseconds, and their inputs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SHAPES = {"input": {"min": (1, 3, SIDE, SIDE), "opt": (4, 3, SIDE, SIDE), "max":
 
 
 def tiny_network(seed=0):
-    """Convolutions of both kinds, batch norm and a linear layer: [N, 3, 16, 16] to [N, 16]."""
+    """Build convolutions of both kinds, batch norm and a linear layer: [N, 3, 16, 16] to [N, 16]."""
     torch.manual_seed(seed)
     network = nn.Sequential(
         nn.Conv2d(3, 16, 3, padding=1),

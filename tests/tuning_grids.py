@@ -1,4 +1,4 @@
-"""Grids of settings whose truth is known: made up after the ways of real runs, seeded."""
+"""Made-up grids of settings with a known truth, seeded, that behave like real runs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ ENCODERS = ("cpu", "nvenc")
 
 
 class MadeUpGrid:
-    """A pipeline: decoder, network and encoder run side by side, and the slowest of them sets the pace.
+    """A simulated pipeline: decoder, network and encoder run in parallel, and the slowest sets the pace.
 
-    Plateaus (what is not the slowest does not count), interactions (memory and latency grow with batch times side),
-    cells that run out of memory, and noise of a few percent on what is measured.
+    It has plateaus (only the slowest counts), interactions (memory and latency grow with batch times side),
+    cells that run out of memory, and a few percent of noise on measurements.
     """
 
     def __init__(self, seed: int) -> None:
@@ -34,7 +34,7 @@ class MadeUpGrid:
             Knob("queue", QUEUES),
             Knob("encoder", ENCODERS, ordered=False),
         ]
-        # Two of the lesser knobs stay away in some grids: real ones differ in what can be set.
+        # Two of the lesser knobs are missing in some grids, as real ones differ in what can be set.
         dropped = rng.sample(("queue", "encoder", "side"), rng.choice((0, 1)))
         self.knobs = [knob for knob in knobs if knob.key not in dropped]
         self._fixed = {"queue": 16, "encoder": "cpu", "side": None}
@@ -67,7 +67,7 @@ class MadeUpGrid:
         network = self.network_ms * area / self.gain[v["precision"]] + self.launch_ms / v["batch"]
         decode = self.decode_ms / v["sessions"] * (1 + self.contention * (v["sessions"] - 1) ** 1.3)
         slowest = max(network, decode, self.encode_ms[v["encoder"]])
-        # Too short a queue lets large batches starve.
+        # Too short a queue starves large batches.
         starved = 1 + self.queue_cost * max(0.0, math.log2(2 * v["batch"] / v["queue"]))
         soft = (network**6 + decode**6 + self.encode_ms[v["encoder"]] ** 6) ** (1 / 6)
         frame_ms = (0.7 * slowest + 0.3 * soft) * starved

@@ -9,7 +9,7 @@ COLORS = {1: (250, 220, 60), 2: (90, 250, 230)}
 
 
 def two_people(n: int, *, eyes: int = 1) -> npt.NDArray[np.uint8]:
-    """Frame n, [64, 96 * eyes, 3]: person 1 stands at x 20 + n, person 2 at 76 - n; 3 less in the second eye."""
+    """Paint frame n, [64, 96 * eyes, 3]: person 1 is at x 20 + n, person 2 at 76 - n; 3 less in the second eye."""
     picture = np.full((64, 96 * eyes, 3), (30, 50, 40), np.uint8)
     for eye in range(eyes):
         for who, middle in ((1, 20 + n), (2, 76 - n)):

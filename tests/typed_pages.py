@@ -1,4 +1,4 @@
-"""Pages of the documentation, typed from top to bottom as their readers would."""
+"""Pages of the documentation, typed from top to bottom like a reader would."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SNIPPET = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def run_page(name: str) -> tuple[int, dict[str, object]]:
-    """Run all Python of a page, one snippet after the other in one namespace: how many there were, and the names."""
+    """Run all Python of a page, one snippet after the other in one namespace; returns their number, and the names."""
     page = _PAGES / name
     snippets = _SNIPPET.findall(page.read_text(encoding="utf-8"))
     names: dict[str, object] = {"__name__": "snippet"}

@@ -1,4 +1,4 @@
-"""Voices that the tests synthesise: vowels of a buzz through resonators (Klatt 1980), and silence."""
+"""Synthetic voices: vowels from a buzz through resonators (Klatt 1980), and silence."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Samples = npt.NDArray[np.float32]
 
 
 def vowel(name: str, *, seconds: float = 0.3, pitch_hz: float = 120.0) -> Samples:
-    """A vowel, with soft ends; its pitch glides a little about its own, as people's does."""
+    """Make a vowel with soft ends; its pitch glides a little, as people's does."""
     count = round(seconds * RATE)
     glide = np.linspace(1.04, 0.96, count) if count else np.ones(0)
     phase = np.cumsum(pitch_hz * glide / RATE)
@@ -40,12 +40,12 @@ def vowel(name: str, *, seconds: float = 0.3, pitch_hz: float = 120.0) -> Sample
 
 
 def silence(seconds: float) -> Samples:
-    """Nothing at all."""
+    """Make silence."""
     return np.zeros(round(seconds * RATE), np.float32)
 
 
 def talk(*, seconds: float = 4.0) -> Samples:
-    """Vowels and pauses, for as long as that."""
+    """Make vowels and pauses, for this long."""
     parts, count, turn = [silence(0.3)], 0, 0
     while count < seconds * RATE:
         name = "aiueo"[turn % 5]
@@ -65,7 +65,7 @@ def write_sound(
     rate: int = RATE,
     codec: str = "pcm_s16le",
 ) -> Path:
-    """Write a sound file of one or two channels; the samples are taken to be of this rate."""
+    """Write a sound file of one or two channels; the samples must have this rate."""
     layout = {1: "mono", 2: "stereo", 6: "5.1"}[len(channels)]
     with av.open(str(path), "w") as container:
         stream = container.add_stream(codec, rate=rate, layout=layout)

@@ -1,4 +1,4 @@
-"""Waiting for what another thread or process does: no test asks how fast that is."""
+"""Waiting for other threads and processes: no test asks how fast they are."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 __all__ = ["PATIENCE_SECONDS", "eventually"]
 
 PATIENCE_SECONDS = 60.0
-"""After so long on a busy machine it hangs."""
+"""After this long, a busy machine counts as hanging."""
 
 
 def eventually(condition: Callable[[], bool]) -> None:

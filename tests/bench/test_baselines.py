@@ -1,4 +1,4 @@
-"""One file, a run for each class of machine and workload."""
+"""Tests of the file with a run for each class of machine and workload."""
 
 from __future__ import annotations
 

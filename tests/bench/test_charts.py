@@ -1,4 +1,4 @@
-"""Charts: everything measured is inside, where it belongs, and can be pointed at."""
+"""Check that charts contain every measurement, in its place, with a tooltip."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Figure = pytest.importorskip("matplotlib.figure").Figure
 
 
 def drawn(chart):
-    """The axes, as they are laid out."""
+    """Return the axes after layout."""
     figure = Figure()
     chart.draw(figure)
     (axes,) = figure.axes
@@ -75,7 +75,7 @@ def test_frame_times_reach_from_the_5th_to_the_99th_percentile():
     assert list(axes.lines[0].get_xdata()) == [row.p50] * 2
     low, high = axes.get_xlim()
     assert low == 0
-    assert high > row.p99 * 1.2  # room for the figure
+    assert high > row.p99 * 1.2  # room for the label
 
 
 def test_speed_by_batch_is_a_curve_for_each_name():
@@ -134,7 +134,7 @@ def test_what_speed_costs_is_said():
         cell_of(key_of(batch=8), (200.0,) * 3, frame_times=[80.0] * 9),
     ]
     told = text_report(analyse([results_of(*cells)]))
-    assert "has the least latency" not in told  # a section with a drawing is not for the terminal
+    assert "has the least latency" not in told  # a section with a drawing is not printed
     (section,) = [
         one for one in analyse([results_of(*cells)]).sections if one.title == "Speed against latency"
     ]

@@ -1,4 +1,4 @@
-"""Regression or not: loud on what is slower, quiet on repeats, and honest about what cannot be compared."""
+"""Tests of comparing runs: regressions are reported, repeats are not, and incomparable runs are named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fingerprint of a machine, and what keeps two from being compared."""
+"""Tests of a machine's fingerprint, and of what makes two machines incomparable."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_this_machine_says_what_results_depend_on():
 
 
 def test_an_installed_package_claims_no_commit(monkeypatch, tmp_path):
-    # Its folder may lie inside somebody else's repository.
+    # The folder may be inside another repository.
     monkeypatch.setattr(machine_module, "__file__", str(tmp_path / "a" / "b" / "c" / "machine.py"))
     assert this_machine().commit is None
 

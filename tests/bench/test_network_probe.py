@@ -1,4 +1,4 @@
-"""A network alone: what it is shown, how long, and on whose clock."""
+"""Tests of measuring the network alone: what it is shown, how long, and by which clock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EFFORT = ProbeEffort(fewest_calls=3, most_calls=3, seconds=0, traced_calls=1)
 
 
 class CountingNetwork:
-    """Answers nothing, and remembers what it was shown."""
+    """Returns nothing, and records its pictures."""
 
     name, engine_name, recurrent = "counting", "no engine", False
 
@@ -62,7 +62,7 @@ def test_pictures_are_the_films_first_frames(film):
     assert not np.array_equal(pictures[0], pictures[1])
     longer = video_pictures(film, network=network, loaded=loaded, count=8)
     assert np.array_equal(longer[:4], pictures)
-    assert np.array_equal(longer[6:], pictures[:2])  # begins anew
+    assert np.array_equal(longer[6:], pictures[:2])  # starts again
 
 
 def test_two_eyes_are_two_pictures(film):

@@ -1,4 +1,4 @@
-"""Tables of operators: sums, shares and orders."""
+"""Tests of operator tables: sums, shares and orders."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_warm_ups_are_left_out(model_store):
     pictures = np.zeros((2, 1, 144, 256, 3), np.float32)
     sessions = trace_network(opened, pictures, calls=3, warm_ups=2, optimised=True)
     ran = [session for session in sessions if session]
-    assert len(ran) == 1  # the general network and the features were opened, and had nothing to do
+    assert len(ran) == 1  # the general network and the features were opened, but not needed
     found = operations_of_calls(ran, source="x", calls=3, frames=2)
     assert {row.calls for row in found.by_time} == {1}
     assert found.share_by_kind["Conv"] > 0.05

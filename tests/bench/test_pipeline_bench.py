@@ -1,4 +1,4 @@
-"""The whole pipeline once: with and without an encoder, and how much of it a clock sees."""
+"""Tests of one run of the pipeline, with and without an encoder, and of how much a clock sees."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_figures_of_a_run_agree_with_its_clock(run):
     assert steady.frame_times_ms(4) == pytest.approx([10.0] * 9)
     assert slice_rates(steady, slices=11, batch=1) == pytest.approx([100.0] * 10)
     assert slice_rates(steady, slices=11, batch=16) == pytest.approx([100.0])
-    # Frames of a batch come at once: what counts is the batch.
+    # Frames of a batch come together, so the batch counts.
     bursts = replace(steady, done_seconds=tuple(0.04 * (n // 4 + 1) for n in range(40)))
     assert bursts.frame_times_ms(4) == pytest.approx([10.0] * 9)
     assert slice_rates(bursts, slices=3, batch=4) == pytest.approx([100.0] * 2)
@@ -70,7 +70,7 @@ def test_without_one(film):
     assert cell.key.output == "key, discarded"
     assert cell.row("stage/encode") is None
     assert cell.row("stage/finish") is None
-    assert cell.row("stage/postprocess").p50 > 0  # the pictures were made
+    assert cell.row("stage/postprocess").p50 > 0  # pictures were made
 
 
 def test_a_film_of_its_own(monkeypatch):
@@ -90,7 +90,7 @@ def test_it_ends_when_its_time_is_up(tmp_path, monkeypatch):
     def stop_once_measured(pipeline):
         eventually(
             lambda: pipeline.snapshot().items >= FEWEST_FRAMES
-        )  # on a busy machine the time may be too short
+        )  # a busy machine may have too little time
         stop(pipeline)
 
     monkeypatch.setattr(Pipeline, "stop", stop_once_measured)

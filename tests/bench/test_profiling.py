@@ -1,4 +1,4 @@
-"""Profiling tools around a run: what they leave, what they say, and what they say when something is missing."""
+"""Tests of profiling tools around a run: their files and messages, also when something is missing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the tools of th
 
 
 class SlowNetwork(BrightnessNetwork):
-    """Takes 20 ms a call; when told so, the tenth takes until the time of the run is over."""
+    """Takes 20 ms a call; on demand, the tenth call lasts until the end of the run."""
 
     waits = False
 
@@ -57,7 +57,7 @@ def run_of(clip, **options):
 
 
 def test_a_run_ends_when_its_time_is_up(scripted, clip):
-    # Short queues: what was decoded goes through to the end.
+    # Queues are short, so decoded frames pass through to the end.
     short = ("processing.max_queue_size=1", "model.batch_size=1")
     scripted.waits = True
     report = run_for(run_of(clip, seconds=0.3, assignments=short))
@@ -88,7 +88,7 @@ def test_the_program_takes_what_the_run_was_given(clip, tmp_path, monkeypatch):
 
 
 def test_stages(scripted, clip, tmp_path):
-    """What needs nothing beside the package."""
+    """Check the tool that needs no other package."""
     result = profile_video(run_of(clip), tool="stages", folder=tmp_path / "new")
     assert [path.name for path in result.files] == ["stages.json", "stages.trace.json"]
     assert "infer" in result.table
@@ -154,7 +154,7 @@ def test_nsight_systems(clip, tmp_path, monkeypatch):
     called = (tmp_path / "out" / "nsight-systems.nsys-rep").read_text()
     assert "--trace=cuda,nvtx" in called
     assert "--cuda-graph-trace=node" in called
-    assert "--capture-range" not in called  # which would wait for a GPU's work
+    assert "--capture-range" not in called  # it would wait for a GPU's work
     assert f"-m vitascope.bench.limited_run {clip} --seconds 30 --profile fast" in called
     idle, kernel, waits = result.findings
     # 0.4 + 0.1 + 0.1 ms of work in 1 ms.

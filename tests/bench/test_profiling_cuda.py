@@ -1,4 +1,4 @@
-"""Profiling tools around a real run on a GPU."""
+"""Tests of profiling tools around a real run on a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An encoder that is too slow shows after the last picture: what that does to verdicts and advice."""
+"""Tests of verdicts and advice for an encoder whose slowness only shows after the last frame."""
 
 from __future__ import annotations
 

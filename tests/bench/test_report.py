@@ -1,4 +1,4 @@
-"""Reports: targets that pass or fail, recommendations that are in the figures, and files that need nothing else."""
+"""Tests of reports: targets that pass or fail, recommendations based on figures, and self-contained files."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_recommendations_are_in_the_figures():
     assert memory.gain == 1.0
     assert "no faster, but safer" in memory.lines()
     assert by_change[VERDICT.advice].certainty == "high"
-    assert sum(one.change == VERDICT.advice for one in found) == 1  # not once for each cell
+    assert sum(one.change == VERDICT.advice for one in found) == 1  # once, not for each cell
 
 
 def test_a_recommendation_is_a_heading_with_its_reasons_below():
@@ -288,7 +288,7 @@ def test_the_page_needs_no_network_and_escapes_what_others_wrote():
     key = key_of(resolution="<script>x</script>")
     page = html_report(analyse([suite_of(cell_of(key, around(50)))]))
     assert "<script" not in page
-    # Drawings refer to their own marks and clips.
+    # Drawings refer to marks and clips of their own.
     assert not re.search(r"""(src|href)\s*=(?!"#)|@import|url\((?!#)""", page)
     assert 'name="viewport"' in page
     assert "@media print" in page

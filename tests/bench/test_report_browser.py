@@ -1,6 +1,6 @@
-"""The report in a real browser: on a phone, at a desk, and on paper.
+"""Tests of the report in a real browser: on a phone, on a desktop, and on paper.
 
-Skipped where no browser is on PATH; ``VITASCOPE_REQUIRE_BROWSER=1`` turns that into a failure.
+Skipped if no browser is on PATH; ``VITASCOPE_REQUIRE_BROWSER=1`` makes that a failure.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from vitascope.bench.results import Cell
 PHONE, DESK = 390, 1280
 A4_INCHES = (8.27, 11.69)
 A4_CONTENT_PIXELS = 718
-"""190 mm, which is A4 without 1 cm on each side, at 96 pixels an inch."""
+"""190 mm: A4 without 1 cm on each side, at 96 pixels an inch."""
 
 
 def full_run(**fields):
-    """A suite as large as it gets: every size, batch and precision, on a GPU."""
+    """Make results of the largest suite: every size, batch and precision, on a GPU."""
     cells: list[Cell] = []
     for resolution, fps in (("1080p", 480.0), ("4K", 160.0), ("6K", 70.0), ("8K", 40.0)):
         for precision, gain in (("fp32", 0.6), ("fp16", 1.0)):
@@ -40,7 +40,7 @@ def full_run(**fields):
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
-    """A page about two machines, and how many tables and drawings it holds."""
+    """Write a page about two machines; also returns the numbers of its tables and drawings."""
     folder = tmp_path_factory.mktemp("report")
     runs = [full_run(), replace(full_run(), machine=LAPTOP)]
     analysis = analyse(runs, performance={"target_fps": 100.0})
@@ -56,13 +56,13 @@ def page(browser):
         yield opened
 
 
-# Things that stick out to the right, unless they can be scrolled to within the page.
+# Elements that extend beyond the right edge, unless they can be scrolled to within the page.
 STICKING_OUT = """
 Array.from(document.body.querySelectorAll('*')).filter(one =>
     one.getBoundingClientRect().right > innerWidth + 0.5 && !one.closest('.wide')
 ).map(one => one.outerHTML.slice(0, 80))
 """
-# Boxes around tables and drawings that hold more than they show, and cannot be scrolled.
+# Boxes around tables and drawings that are cut off and cannot be scrolled.
 CUT_OFF = """
 Array.from(document.querySelectorAll('.wide')).filter(box =>
     box.scrollWidth > box.clientWidth + 1 && !['auto', 'scroll'].includes(getComputedStyle(box).overflowX)
@@ -85,7 +85,7 @@ def test_on_a_screen(page, report, tmp_path, width):
     page.value("document.querySelectorAll('details').forEach(one => one.open = true)")
     empty = "Array.from(document.querySelectorAll('table, svg')).filter(one => one.getBoundingClientRect().height < 20)"
     assert page.value(f"{empty}.length") == 0
-    # Letters that can be read.
+    # Text must be readable.
     sizes = page.value(
         "Array.from(document.querySelectorAll('td, li')).map(one => parseFloat(getComputedStyle(one).fontSize))"
     )
@@ -115,7 +115,7 @@ def test_on_paper(page, report, tmp_path):
     path, *_ = report
     page.show(path.as_uri(), width=A4_CONTENT_PIXELS)
     page.shown.emulate_media(media="print")
-    # On paper nothing can be scrolled.
+    # Paper cannot be scrolled.
     wide = page.value(
         "Array.from(document.querySelectorAll('table, svg, li')).filter(one => "
         "one.getBoundingClientRect().right > document.documentElement.clientWidth + 0.5)"

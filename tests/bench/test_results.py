@@ -1,4 +1,4 @@
-"""The file of results: comes back as it went, grows cell by cell, and refuses what it cannot read."""
+"""Check that the results file is read as written, grows cell by cell, and refuses unknown content."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def test_earlier_versions_are_read(tmp_path, version):
     plain = json.loads(path.read_text())
     plain["version"] = version
     for cell in plain["cells"]:
-        del cell["operations"]  # came with version 2
-        cell["work"] = [{"part": "network", "flops": 1e9}]  # went with version 3
+        del cell["operations"]  # added by version 2
+        cell["work"] = [{"part": "network", "flops": 1e9}]  # removed by version 3
     plain["ceilings"] = [{"device": "cpu", "rows": []}]
     path.write_text(json.dumps(plain))
     old = load_results(path)

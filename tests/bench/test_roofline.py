@@ -1,4 +1,4 @@
-"""Counting a network's work: by hand for single operators, and against shapes that ONNX infers for a whole network."""
+"""Tests of counting a network's work: single operators by hand, a whole network by the shapes that ONNX infers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def roofline(monkeypatch):
 
 
 def call(kind, inputs, outputs, *, parameters=0):
-    """float32 tensors; the last ``parameters`` inputs are the network's own."""
+    """Count one call with float32 tensors; the last ``parameters`` inputs are the network's own."""
     sizes = [4 * prod(shape) for shape in inputs]
     cut = len(inputs) - parameters
     return OperatorCall(

@@ -1,4 +1,4 @@
-"""A video again and again: trends that are there, trends that are none, and a real run."""
+"""Tests of repeating a video: real trends, apparent ones, and a real run."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def test_a_leak_is_found_with_its_slope():
 @pytest.mark.parametrize(
     "sizes",
     [
-        400 * MB - 150 * MB * np.exp(-np.linspace(0, 12, 200)),  # allocators take what they need
+        400 * MB - 150 * MB * np.exp(-np.linspace(0, 12, 200)),  # allocators fill up at first
         np.where(np.arange(200) < 90, 300 * MB, 400 * MB),  # one jump
-        400 * MB + 20 * MB * np.sin(np.linspace(0, 60, 200)),  # to and fro
+        400 * MB + 20 * MB * np.sin(np.linspace(0, 60, 200)),  # up and down
         400 * MB - np.linspace(0, 100 * MB, 200),
     ],
     ids=["warm-up", "a jump", "a wave", "shrinking"],

@@ -33,12 +33,12 @@ BRIGHTNESS = brightness_settings()
 LIGHT = replace(
     QUICK, model=BRIGHTNESS["model.name"], assignments=(f"model.kind={BRIGHTNESS['model.kind']}",)
 )
-"""With a network that costs nothing, for tests that ask what the suite does with what it measures."""
+"""Settings of a trivial network, for tests of what the suite does with its measurements."""
 
 
 @pytest.fixture
 def tiny(monkeypatch):
-    """One small video, batches of one and four, two rounds."""
+    """Make a suite of one small video, batches of one and four, and two rounds."""
     monkeypatch.setattr(suite, "_QUICK_RESOLUTIONS", {"1080p": (256, 144)})
     monkeypatch.setattr(suite, "_QUICK_FRAMES", 12)
     monkeypatch.setattr(suite, "_FRAMES", 12)
@@ -70,9 +70,9 @@ def test_a_real_run(tiny, tmp_path):
     first, four = results.measured
     assert first.model == "selfie"
     assert first.alpha_error is None
-    assert four.alpha_error < 1e-4  # the same arithmetic, other batches
+    assert four.alpha_error < 1e-4  # same arithmetic, different batches
     assert first.row("throughput").n == first.rounds == 2
-    assert first.row("frame_time").n == 2 * 11  # twelve frames of two rounds, each without its first
+    assert first.row("frame_time").n == 2 * 11  # twelve frames in each of two rounds, without the first ones
     assert four.row("frame_time").n == 2 * 2
     assert first.row("latency").n == 24
     names = {row.name for row in first.rows}
@@ -98,7 +98,7 @@ def test_cells_are_visited_again_later(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(suite, "_QUICK_VISITS", 2)
     told = []
     results, path = run_suite(LIGHT, output_dir=tmp_path, on_cell=lambda cell, n, of: told.append((n, of)))
-    assert told == [(n, 6) for n in range(1, 7)]  # cells that were skipped are not visited again
+    assert told == [(n, 6) for n in range(1, 7)]  # skipped cells are not visited again
     assert load_results(path) == results
     for cell in results.measured:
         assert cell.row("throughput").n == cell.rounds == 4
@@ -165,7 +165,7 @@ def test_a_killed_run_keeps_what_it_measured_and_is_resumed(tiny, tmp_path, monk
     results, _ = run_suite(LIGHT, output_dir=tmp_path, resume=True)
     assert results.cells[0] == kept.cells[0]
     assert len(results.cells) == 4
-    assert len(calls) == 3  # only what was missing
+    assert len(calls) == 3  # only those that were missing
     with pytest.raises(UsageError, match="nothing to resume"):
         run_suite(LIGHT, output_dir=tmp_path, resume=True)
 
@@ -281,7 +281,7 @@ def plan(on_gpu=True, **options):
 def test_the_full_plan():
     *keys, eyes = plan()
     assert (eyes.resolution, eyes.batch, eyes.precision, eyes.stereo) == ("4K", 4, "fp16", "side-by-side")
-    assert keys == plan(on_gpu=False)  # two eyes at 4K are for a GPU
+    assert keys == plan(on_gpu=False)  # two eyes at 4K need a GPU
     assert len(keys) == 4 * 5 * 2
     assert list(dict.fromkeys(key.resolution for key in keys)) == ["1080p", "4K", "6K", "8K"]
     assert {key.batch for key in keys} == {1, 4, 8, 16, 32}

@@ -1,4 +1,4 @@
-"""The suite and the whole pipeline on a real GPU."""
+"""Tests of the suite and the whole pipeline on a real GPU."""
 
 from __future__ import annotations
 

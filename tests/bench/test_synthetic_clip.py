@@ -1,4 +1,4 @@
-"""The video that is measured where none is named: always the same, never still, with a person in it."""
+"""Check that the default video to measure is always the same, always moves, and shows a person."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs before a measurement, and where."""
+"""Tests of what runs before a measurement, and where."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def film(tmp_path_factory):
 
 
 class Recorder:
-    """A segmenter that only notes what it is asked for."""
+    """A segmenter that only records its requests."""
 
     def __init__(self, kind):
         self.device = SimpleNamespace(kind=kind)

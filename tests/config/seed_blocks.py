@@ -1,4 +1,4 @@
-"""Every YAML block of the five guides that the product was ordered with, retyped, with what it must set."""
+"""Every YAML block of the five guides that the product was ordered with, and what it must set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where Vitascope keeps its things, and who may ask the environment."""
+"""Tests of where Vitascope stores its files, and of which code may read the environment."""
 
 from __future__ import annotations
 
@@ -83,15 +83,14 @@ def test_only_one_file_reads_the_environment() -> None:
     readers = set()
     for path in package.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
-        if not any(name in text for name in names):  # to parse all of the package takes seconds
+        if not any(name in text for name in names):  # parsing the whole package would take seconds
             continue
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Attribute) and node.attr in names:
                 readers.add(path.relative_to(package).as_posix())
-    # Libraries that are silenced only by environment variables: SVT-AV1, which the encoder sets while it opens one,
-    # OpenCV's FFmpeg, when it first opens an address, PyTorch's recorder and ONNX Runtime's telemetry, which read their
-    # own when they are loaded.
-    # And where a screen is, on Linux, only the environment tells.
+    # Some libraries can only be silenced by environment variables: SVT-AV1, while the encoder opens one;
+    # OpenCV's FFmpeg, when it first opens an address; PyTorch's recorder and ONNX Runtime's telemetry, when
+    # they are loaded. And on Linux only the environment tells where a screen is.
     silenced = {
         "media/reading/camera.py",
         "media/writing/encoder_setup.py",

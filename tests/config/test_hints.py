@@ -1,4 +1,4 @@
-"""Files of hints: what they may say, and what is answered to what they may not."""
+"""Tests of hints files: what they may contain, and the errors for the rest."""
 
 import copy
 import pickle

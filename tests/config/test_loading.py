@@ -1,4 +1,4 @@
-"""Precedence, origins, and errors that name key, value, expectation and source."""
+"""Tests of precedence, origins, and errors that name key, value, expectation and source."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_files_name_a_profile_and_the_argument_wins(tmp_path: Path) -> None:
     assert load_settings(files=[fast]).settings.model.name == "selfie"
     assert load_settings(files=[fast, quality]).profile == "quality"
     assert load_settings(files=[quality], profile="fast").profile == "fast"
-    # The profile lies beneath all files, also those before the one that names it.
+    # The profile is below all files, including those before the one that names it.
     own = write(tmp_path, "model.name: mine\n", "c.yaml")
     assert load_settings(files=[own, quality]).settings.model.name == "mine"
 
@@ -381,7 +381,7 @@ def test_a_wrong_flag_is_named() -> None:
     flags = {"output.crf": FlagValue(99, "--crf")}
     assert message_of(flags=flags) == (
         "--crf: output.crf is 99, expected a whole number from 0 to 63"
-    )  # not "or null": no word behind a flag is that
+    )  # without "or null", which is no word after a flag
     assert message_of(flags={"output.crf": 99}).endswith(" to 63 or null")
     assert message_of(flags={"output.crv": 9}).startswith("settings: unknown setting 'output.crv'")
 

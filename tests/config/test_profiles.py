@@ -1,4 +1,4 @@
-"""The profiles that come with the package."""
+"""Tests of the profiles in the package."""
 
 from __future__ import annotations
 
@@ -50,6 +50,6 @@ def test_the_animators_profile_is_the_guides_block() -> None:
 
 
 def test_codecs_and_speeds_are_those_of_the_encoders() -> None:
-    # config repeats the names, so that reading settings does not load a codec library
+    # config repeats the names, so that reading settings loads no codec library
     assert get_args(Codec) == get_args(CodecName)
     assert get_args(EncoderSpeed) == get_args(Speed)

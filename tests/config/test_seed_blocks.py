@@ -1,4 +1,4 @@
-"""Whoever comes from the guides can keep their YAML."""
+"""Check that users of the guides can keep their YAML."""
 
 from __future__ import annotations
 
@@ -24,5 +24,6 @@ def test_block_loads_and_sets_its_keys(block: SeedBlock, tmp_path: Path) -> None
 
 
 def test_no_block_was_left_out() -> None:
-    # 1 in the GPU module's page, 4 in the optimisation techniques, 19 in the tuning guide, 9 in the animator's.
+    # 1 in the GPU module's page, 4 in the optimisation techniques, 19 in the tuning guide, 9 in the
+    # animator's.
     assert len(SEED_BLOCKS) == 33

@@ -1,4 +1,4 @@
-"""Properties of all settings: frozen, described, strict, limited, written and read back."""
+"""Tests of properties of all settings: frozen, described, strict, limited, written and read back."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_every_value_survives_being_set_to_its_default() -> None:
         ("output.colour", "output.key_color"),
         ("crf", "output.crf"),
         ("int8", "tensorrt.precision.int8"),
-        ("threads", None),  # three stages have threads; a guess would mislead
+        ("threads", None),  # three stages have threads, so a guess would mislead
         ("pipeline.decode.threads", "pipeline.stages.decode.threads"),
         ("xyzzy", None),
         ("", None),

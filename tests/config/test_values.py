@@ -1,4 +1,4 @@
-"""Spellings of values, and what is not a value."""
+"""Tests of the spellings of values, and of what is not a value."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_one_kind_counts_once(given: Any) -> None:
 
 
 def test_many_kinds_are_read_in_one_pass() -> None:
-    """Each against each would take minutes of these."""
+    """Check speed: comparing each with each would take minutes for these."""
     assert OutputSettings(kinds=["key", "mask"] * 75_000).kinds == ("key", "mask")
     with pytest.raises(ValidationError):
         OutputSettings(kinds=[f"kind {number}" for number in range(150_000)])

@@ -1,4 +1,4 @@
-"""Files that are not what a settings file should be."""
+"""Tests of files that are not valid settings files."""
 
 from __future__ import annotations
 

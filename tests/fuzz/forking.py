@@ -1,7 +1,7 @@
-"""Runs one command after another, each in a process of its own that is forked from one where everything is imported.
+"""Runs commands one after another, each in a process forked from one where everything is imported.
 
-A fresh process for each try would spend a second on imports; one process for all would let a try see what the one
-before left. The server speaks JSON lines: an order in, a verdict out.
+A new process for each try would spend a second on imports; one process for all would let a try see what the
+previous one left. The server speaks JSON lines: an order in, a verdict out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Outcome:
     """How a try ended."""
 
     exit_code: int
-    """Negative: the signal that ended it; None of these: ``timed_out``."""
+    """Negative values are signals; if the try was stopped, see ``timed_out``."""
     timed_out: bool
     stdout: str
     stderr: str
@@ -34,7 +34,7 @@ class Outcome:
 
 
 class ForkServer:
-    """A context manager; used by one thread."""
+    """A context manager, used by one thread."""
 
     def __enter__(self) -> ForkServer:
         environment = {
@@ -79,7 +79,8 @@ class ForkServer:
 
 def serve() -> None:
     """Answer orders until there are none."""
-    # What every try does before it sees its file is done here, once; that starts no thread and opens no session.
+    # Everything that each try does before it reads its file is done here once; it starts no thread and opens
+    # no session.
     import encodings.ascii  # noqa: F401
     import gc
 
@@ -104,11 +105,11 @@ def serve() -> None:
     app.parse_args(["segment", "in.mp4", "-o", "out.mkv", "--profile", "fast", "--device", "cpu", "--json"])
     load_settings(profile="fast", assignments=["model.batch_size=1"])
     load_catalogue()
-    # As they are before a command line was read; each try that is a command is one of ``segment``.
+    # Reset the state to before a command line was read; each try that is a command is one of ``segment``.
     options = app["segment"].assemble_argument_collection()
     App.assemble_argument_collection = lambda *_, **__: options  # type: ignore[method-assign]
     gc.collect()
-    gc.freeze()  # what children share is copied where their collections touch it
+    gc.freeze()  # garbage collections in children would copy shared memory
     for line in sys.stdin:
         order = json.loads(line)
         sys.stdout.write(json.dumps(_tried(order)) + "\n")

@@ -1,4 +1,4 @@
-"""Bad ends: a traceback, a hang, an unnamed error, a leftover, a wrong exit code, frames lost without a word."""
+"""Judges bad ends: a traceback, a hang, an unnamed error, a leftover, a wrong exit code, frames lost silently."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fuzz.victims import FRAMES, GOP_FRAMES, frame_count
 __all__ = ["what_is_bad"]
 
 _WELL_KNOWN = {0, 2, 3, 4, 5}
-"""Exit codes of errors that are raised on purpose; 1 is for what nobody foresaw."""
+"""Exit codes of expected errors; 1 means an unexpected one."""
 _MOST_MB = 1500.0
 _LOST = "frames lost without a word"
 _WORDS_ON_LOSS = (
@@ -84,7 +84,8 @@ def _bad_output(outcome: Outcome, out: Path, whole_frames: int | None) -> str | 
     (report,) = json.loads(outcome.stdout)
     if made != report["frame_count"]:
         return f"{made} frames written, {report['frame_count']} reported"
-    # How many are missing can only be told where the file says how many there were; that some are must be said.
+    # The number of missing frames is only known if the file stores its total, but a loss must always be
+    # reported.
     if whole_frames is None or made >= whole_frames or report["corrupt_count"]:
         return None
     words = outcome.stderr + json.dumps(report["notes"])
@@ -94,7 +95,7 @@ def _bad_output(outcome: Outcome, out: Path, whole_frames: int | None) -> str | 
 
 
 def _cannot_tell(hurt: Path, whole: Path, out: Path | None) -> bool:
-    """True for what no reader of the file alone can know."""
+    """Return True if no reader of the file alone can know the loss."""
     if whole.suffix == ".ts" and out is not None:
         before, after = whole.read_bytes(), hurt.read_bytes()
         heads, of_whole = _packet_heads(after), _packet_heads(before)
@@ -107,7 +108,7 @@ def _cannot_tell(hurt: Path, whole: Path, out: Path | None) -> bool:
 
 
 def _first_packet_at(hurt: Path) -> int:
-    """Where the video begins: what is before it a recording need not have."""
+    """Return where the video begins; a recording need not have what is before it."""
     with av.open(str(hurt)) as container:
         return next(packet.pos for packet in container.demux(video=0) if packet.size)
 
@@ -117,12 +118,12 @@ def _packet_heads(data: bytes) -> list[bytes]:
 
 
 def _begun_pictures(heads: list[bytes]) -> int:
-    """Those that are all a stream holds which is cut here: a shorter recording. FFmpeg calls the video 256."""
+    """Count the pictures that begin in a truncated stream: a shorter recording. FFmpeg calls the video 256."""
     return sum(int.from_bytes(head[1:3], "big") & 0x5FFF == 0x4000 | 256 for head in heads)
 
 
 def _begins_late(hurt: Path, made: int) -> bool:
-    """True for a transport stream that lacks nothing but what stands before its first keyframe: recordings may."""
+    """Return True if a transport stream only lacks what is before its first keyframe, as recordings may."""
     with av.open(str(hurt)) as container:
         keyframes = [packet.is_keyframe for packet in container.demux(video=0) if packet.size]
     late = keyframes.index(True) if True in keyframes else 0
@@ -130,16 +131,16 @@ def _begins_late(hurt: Path, made: int) -> bool:
 
 
 def _lacks_a_run_of_blocks(hurt: Path, whole: Path) -> bool:
-    """True for a GIF that lacks one run of blocks, and is whole but for the content of others.
+    """Return True for a GIF that lacks one run of blocks, and is complete except for the content of others.
 
-    A GIF counts neither its images nor their bytes: where such a run is missing, nothing in the file tells.
+    A GIF counts neither its images nor their bytes, so nothing in the file shows that such a run is missing.
     """
     if whole.suffix != ".gif":
         return False
     before, after = _blocks(whole.read_bytes()), _blocks(hurt.read_bytes())
     if before is None or after is None:
         return False
-    # Where bytes are missing from inside one block to inside another, what is left of both is a block.
+    # If bytes are missing from inside one block to inside another, the rest of both forms a block.
     head = _alike(before, after)
     tail = _alike(before[::-1], after[::-1])
     return len(after) < len(before) and head + tail >= len(after) - 1
@@ -152,7 +153,7 @@ def _alike(one: list[tuple[int, ...]], other: list[tuple[int, ...]]) -> int:
 def _blocks(gif: bytes) -> list[tuple[int, ...]] | None:
     """Kind and sub-blocks' lengths of extensions and images up to the trailer; None where they do not fit (GIF89a)."""
     blocks: list[tuple[int, ...]] = []
-    at = 13 + (3 << (gif[10] & 7) + 1)  # the palette that the whole file has
+    at = 13 + (3 << (gif[10] & 7) + 1)  # the global palette
     gif += bytes(16)
     while gif[at] in (0x21, 0x2C):
         inside = at + (2 if gif[at] == 0x21 else 11)

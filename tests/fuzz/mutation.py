@@ -1,4 +1,4 @@
-"""Ways to damage a file: what disks, downloads and editors do to one, and what nobody would."""
+"""Ways to damage a file: what disks, downloads and editors do, and what nobody would."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def _span(rng: random.Random, size: int, most: int) -> tuple[int, int]:
 
 
 def truncate(rng: random.Random, data: bytes) -> bytes:
-    """A download that broke off."""
+    """Cut off the end, as a broken download."""
     return data[: rng.randint(0, max(len(data) - 1, 0))]
 
 
 def zero(rng: random.Random, data: bytes) -> bytes:
-    """A hole: sectors that could not be read."""
+    """Zero a part, as unreadable sectors."""
     begin, end = _span(rng, len(data), max(len(data) // 3, 1))
     return data[:begin] + bytes(end - begin) + data[end:]
 
 
 def flip(rng: random.Random, data: bytes) -> bytes:
-    """Some bits turned over."""
+    """Flip some bits."""
     changed = bytearray(data)
     for _ in range(rng.choice((1, 4, 64))):
         if changed:
@@ -42,13 +42,13 @@ def flip(rng: random.Random, data: bytes) -> bytes:
 
 
 def noise(rng: random.Random, data: bytes) -> bytes:
-    """A part of something else."""
+    """Replace a part with noise."""
     begin, end = _span(rng, len(data), 4096)
     return data[:begin] + rng.randbytes(end - begin) + data[end:]
 
 
 def extreme(rng: random.Random, data: bytes) -> bytes:
-    """A size, a count or an offset at the end of its range, near the beginning, where headers are."""
+    """Set a size, a count or an offset to an end of its range, near the beginning, where headers are."""
     changed = bytearray(data)
     for _ in range(rng.choice((1, 2, 8))):
         width = rng.choice((1, 2, 4))
@@ -60,26 +60,26 @@ def extreme(rng: random.Random, data: bytes) -> bytes:
 
 
 def drop(rng: random.Random, data: bytes) -> bytes:
-    """A part left out."""
+    """Leave out a part."""
     begin, end = _span(rng, len(data), max(len(data) // 3, 1))
     return data[:begin] + data[end:]
 
 
 def repeat(rng: random.Random, data: bytes) -> bytes:
-    """A part twice."""
+    """Repeat a part."""
     begin, end = _span(rng, len(data), max(len(data) // 3, 1))
     return data[:end] + data[begin:end] + data[end:]
 
 
 def swap(rng: random.Random, data: bytes) -> bytes:
-    """Two parts in the other order."""
+    """Swap two parts."""
     places = sorted(rng.randrange(len(data) + 1) for _ in range(3))
     a, b, c = places
     return data[:a] + data[b:c] + data[a:b] + data[c:]
 
 
 def digits(rng: random.Random, data: bytes) -> bytes:
-    """A number of a text, or its sign, made another."""
+    """Change a number in a text, or its sign."""
     found = list(re.finditer(rb"-?\d+(\.\d+)?", data))
     if not found:
         return flip(rng, data)
@@ -91,7 +91,7 @@ def digits(rng: random.Random, data: bytes) -> bytes:
 
 
 def lines(rng: random.Random, data: bytes) -> bytes:
-    """Lines of a text indented, joined or repeated."""
+    """Indent, join or repeat lines of a text."""
     parts = data.split(b"\n")
     place = rng.randrange(len(parts))
     parts[place] = rng.choice(
@@ -101,7 +101,7 @@ def lines(rng: random.Random, data: bytes) -> bytes:
 
 
 def control(rng: random.Random, data: bytes) -> bytes:
-    """Characters that mean something to terminals and parsers."""
+    """Insert characters with a meaning for terminals and parsers."""
     place = rng.randint(0, len(data))
     what = rng.choice(
         (b"\x00", b"\x1b]52;c;eA==\x07", b"\xff\xfe", b"&a *a", b"{" * 200, b"[" * 5000, b"!!python/name:os")
@@ -110,7 +110,7 @@ def control(rng: random.Random, data: bytes) -> bytes:
 
 
 def sealed(rng: random.Random, data: bytes) -> bytes:
-    """What a chunk of a PNG holds made another, with the checksum of what it holds now."""
+    """Change the content of a PNG chunk, and update its checksum."""
     kind, at = rng.choice((b"IHDR", b"IDAT")), data.find(b"IHDR")
     if at < 4 or not data.startswith(b"\x89PNG"):
         return flip(rng, data)
@@ -121,7 +121,7 @@ def sealed(rng: random.Random, data: bytes) -> bytes:
 
 
 def header(rng: random.Random, data: bytes) -> bytes:
-    """The line of text that numbers are announced with, behind the line that says what the file is."""
+    """Change the line of text that announces numbers, after the line with the file's type."""
     parts = data.split(b"\n", 2)
     if len(parts) < 3:
         return flip(rng, data)
@@ -130,10 +130,10 @@ def header(rng: random.Random, data: bytes) -> bytes:
 
 
 def declared(rng: random.Random, data: bytes) -> bytes:
-    """A size, a type, an operator or a link of a network made another."""
+    """Change a size, a type, an operator or a link of a network."""
     try:
         model = onnx.load_from_string(data)
-    except Exception:  # damaged before
+    except Exception:  # already damaged
         return flip(rng, data)
     graph = model.graph
     tensors = [value.type.tensor_type for value in (*graph.input, *graph.output)]

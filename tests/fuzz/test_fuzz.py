@@ -1,4 +1,4 @@
-"""Three hundred damaged files, the same ones each time; ``make fuzz N=100000`` tries as many as one likes."""
+"""Tests with three hundred damaged files, the same each time; ``make fuzz N=100000`` tries more."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CASES, SHARES = 300, 6
 
 @pytest.fixture(scope="module")
 def victims(tmp_path_factory):
-    """Whole files, which are only read."""
+    """Write complete files, which tests only read."""
     return make_victims(tmp_path_factory.mktemp("whole"))
 
 
@@ -97,7 +97,7 @@ def test_the_judge_forgives_a_recording_that_ends_between_two_pictures(victims, 
 def test_the_judge_forgives_a_recording_that_begins_late_and_nothing_else(
     victims, tmp_path, keyframe, hole, made, is_known
 ):
-    """Without its first keyframe a transport stream is what recorders of broadcasts write."""
+    """Check a transport stream without its first keyframe, as recorders of broadcasts write."""
     whole = next(path for path in victims["video"] if path.suffix == ".ts")
     data = bytearray(whole.read_bytes())
     signs = [match.end() - 1 for match in re.finditer(b"\0\0\1\x65", data)]  # H.264: a slice of a keyframe

@@ -1,4 +1,4 @@
-"""The whole files that are damaged: small ones of every kind that Vitascope reads."""
+"""The complete files that are damaged: small ones of every kind that Vitascope reads."""
 
 from __future__ import annotations
 
@@ -92,13 +92,13 @@ def _paint(index: int) -> np.ndarray:
 
 def _motion(path: Path) -> Path:
     whole = (Path(__file__).parents[2] / "examples" / "talk.motion").read_bytes()
-    # The head and the first rows: enough to be damaged, and a try is short.
+    # Its header and first rows are enough to damage, and make a try short.
     path.write_bytes(whole[:20_000])
     return path
 
 
 def _network(path: Path) -> Path:
-    """A matte network of one convolution and a sigmoid."""
+    """Build a matte network of one convolution and a sigmoid."""
     weight = helper.make_tensor("w", TensorProto.FLOAT, [1, 3, 3, 3], np.full(27, 0.1, np.float32))
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
@@ -117,6 +117,6 @@ def _network(path: Path) -> Path:
 
 
 def frame_count(path: Path) -> int:
-    """Pictures that decode."""
+    """Count the frames that decode."""
     with av.open(str(path)) as container:
         return sum(1 for _ in container.decode(video=0))

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of the model store."""
+"""Fixtures for tests of the model store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A web server on this machine that serves one file, well or badly, as a test tells it."""
+"""A local web server for one file, which misbehaves on demand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass
 class FileServer:
-    """What to serve, how to misbehave, and what was asked for."""
+    """What to serve, how to misbehave, and the requests so far."""
 
     content: bytes
     url: str = ""
@@ -20,14 +20,14 @@ class FileServer:
     status: int | None = None
     """Answer everything with this error."""
     redirect_to: str | None = None
-    """Answer ``/old`` with a redirect there."""
+    """Redirect ``/old`` to this address."""
     announces_length: bool = True
     cuts: list[int] = field(default_factory=list)
-    """Break the n-th connection after that many bytes of its body."""
+    """Break the n-th connection after this many bytes of its body."""
     silent_after: int | None = None
-    """Send that many bytes of a body, then nothing until ``resume`` is set."""
+    """Send this many bytes of a body, then nothing until ``resume`` is set."""
     content_range: str | None = None
-    """Lie about the range."""
+    """Report this wrong range."""
     resume: threading.Event = field(default_factory=threading.Event)
     ranges: list[str | None] = field(default_factory=list)
     """The Range header of every request."""
@@ -83,7 +83,7 @@ def serve(content: bytes, *, tls: ssl.SSLContext | None = None) -> Iterator[File
 
     class Server(ThreadingHTTPServer):
         def handle_error(self, request: object, client_address: object) -> None:
-            pass  # a client that hangs up early is what some tests are about
+            pass  # some tests are about clients that hang up early
 
     with Server(("127.0.0.1", 0), Handler) as server:
         if tls is not None:

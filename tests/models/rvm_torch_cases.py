@@ -1,4 +1,4 @@
-"""Shared by the tests of RVM on PyTorch: pictures, random checkpoints, and mattes from coefficients."""
+"""Functions for tests of RVM on PyTorch: pictures, random checkpoints, and mattes from coefficients."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from vitascope.models.rvm.weights import RvmWeights, convolutions
 
 
 def drifting_pictures(steps, eyes, size, *, dtype="float32"):
-    """Smooth noise that drifts, [T, E, 3, h, w] in 0..1."""
+    """Make smooth noise that drifts, [T, E, 3, h, w] in 0..1."""
     pictures = random_pictures(steps=steps, eyes=eyes, size=size)()["pictures"]
     return np.ascontiguousarray(pictures.astype(dtype))
 
 
 def random_state_dict(backbone, seed=0):
-    """A checkpoint of random numbers under the authors' names, batch norms apart; float32."""
+    """Make a random checkpoint under the authors' names, batch norms included; float32."""
     rng = np.random.default_rng(seed)
     state = {}
     for conv in convolutions(backbone):
@@ -40,7 +40,7 @@ def random_weights(backbone, seed=0) -> RvmWeights:
 
 
 def alpha_of(estimates, pictures):
-    """Alpha at the network's size, [T, E, h, w]; not clipped: in noise there is nobody, and it would all be 0."""
+    """Compute alpha at the network's size, [T, E, h, w]; unclipped, as noise shows nobody, and all would be 0."""
     grey = np.asarray(pictures, np.float32).mean(axis=2)
     gain = np.stack([np.asarray(one.gain, np.float32)[:, -1] for one in estimates])
     offset = np.stack([np.asarray(one.offset, np.float32)[:, -1] for one in estimates])

@@ -1,4 +1,4 @@
-"""Stores with one small network to fetch, `net`, beside a bundled one."""
+"""Stores with one small network to fetch, `net`, and a bundled one."""
 
 from __future__ import annotations
 

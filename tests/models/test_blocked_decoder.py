@@ -1,4 +1,4 @@
-"""The decoder laid out for the CPU gives what the official one gives, for pictures of any sides."""
+"""Check that the decoder laid out for the CPU gives the official one's result, for pictures of any size."""
 
 from __future__ import annotations
 

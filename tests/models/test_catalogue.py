@@ -60,9 +60,9 @@ def test_bundled_files_are_the_ones_the_catalogue_names(entry: ModelEntry) -> No
 
 
 def test_the_package_ships_no_network_that_the_catalogue_does_not_bundle() -> None:
-    # Both belong to the gate: weights of our own, and the trunk of a pose detector, no network that anybody names.
+    # Both belong to the gate: our own weights, and the trunk of a pose detector, which users do not name.
     gate = {"presence_gate.npz", "pose_detection_trunk.onnx"}
-    # lips.npz is ours, too: what a voice's sound says of the mouth.
+    # lips.npz is ours, too: it maps a voice's sound to the mouth.
     others = {"NOTICE", "PROVENANCE.md", "canonical_face.npz", "lips.npz"}
     shipped = {path.name for path in DATA.iterdir()} - others - gate
     assert shipped == {entry.file_name for entry in load_catalogue().models if entry.is_bundled}

@@ -1,4 +1,4 @@
-"""Users' ONNX files: tiny graphs of every kind, whose masks are known exactly."""
+"""Tests of users' ONNX files: tiny graphs of every kind, whose masks are known exactly."""
 
 from __future__ import annotations
 
@@ -233,16 +233,16 @@ def test_yolo_unites_the_persons_masks_inside_their_boxes(tmp_path: Path) -> Non
             anchor((16, 16, 16, 16), (0.9, 0.1), (1, 0)),  # a person, mask everywhere: its box
             anchor(
                 (32, 16, 64, 8), (0.6, 0.1), (0, 1)
-            ),  # a person, mask in the left half: rows 12..20, left half
+            ),  # a person with a mask in the left half: rows 12..20, left half
             anchor((56, 16, 16, 32), (0.1, 0.9), (1, 0)),  # the other class
-            anchor((56, 4, 8, 8), (0.2, 0.1), (1, 0)),  # too unsure
+            anchor((56, 4, 8, 8), (0.2, 0.1), (1, 0)),  # not certain enough
         ],
         np.float32,
     ).T
     network = as_is(yolo(tmp_path / "yolo.onnx", rows, PROTOTYPES), "yolo-seg")
     assert network.input_for((720, 1280)).size == (32, 64)
     expected = np.zeros((8, 16), np.float32)
-    expected[2:6, 2:6] = 1  # 8..24 in both axes, at a quarter
+    expected[2:6, 2:6] = 1  # 8..24 on both axes, at a quarter
     expected[3:5, 0:8] = 1
     np.testing.assert_allclose(alphas(network, YOLO_PICTURES)[0, 0], expected, atol=1e-6)
     other = open_custom_network(tmp_path / "yolo.onnx", kind="yolo-seg", person_class=1, threads=1)
@@ -254,7 +254,7 @@ def test_yolo_unites_the_persons_masks_inside_their_boxes(tmp_path: Path) -> Non
 def test_yolo_drops_worse_boxes_of_the_same_person(tmp_path: Path) -> None:
     rows = np.array(
         [
-            anchor((16, 16, 18, 16), (0.5, 0), (1, 0)),  # the same person, less sure and wider: dropped
+            anchor((16, 16, 18, 16), (0.5, 0), (1, 0)),  # the same person, less certain and wider: dropped
             anchor((16, 16, 16, 16), (0.9, 0), (1, 0)),
         ],
         np.float32,

@@ -1,4 +1,4 @@
-"""A user's file on the engines of a GPU; fakes stand for GPU, TensorRT and ONNX Runtime's CUDA provider."""
+"""Tests of users' files on a GPU's engines; GPU, TensorRT and ONNX Runtime's CUDA provider are fakes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from vitascope.models.host_network import HostNetwork
 
 @pytest.fixture
 def choose(monkeypatch, tmp_path):
-    """Choose on a fake GPU; TensorRT is missing unless a test puts it there."""
+    """Return a function that chooses on a fake GPU; TensorRT is missing unless a test adds it."""
     monkeypatch.setitem(sys.modules, "cupy", fake_cupy())
     monkeypatch.setitem(sys.modules, "tensorrt", None)
     onnx_runtime._register_rtx_plugin.cache_clear()

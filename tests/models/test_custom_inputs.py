@@ -1,4 +1,4 @@
-"""Users' ONNX files: what they are fed with, and which are refused."""
+"""Tests of the inputs of users' ONNX files, and of files that are refused."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ open_custom_network(Path(sys.argv[1]), kind="matte")
 
 
 def endless(path: Path) -> Path:
-    """A network with a loop whose condition never becomes false."""
+    """Build a network with a loop whose condition is never false."""
     body = helper.make_graph(
         [
             helper.make_node("Identity", ["go"], ["go_on"]),

@@ -1,6 +1,6 @@
-"""The engines of ONNX networks on a real GPU: each that is installed there, against ONNX Runtime on the CPU.
+"""Tests of each installed engine of ONNX networks on a real GPU, against ONNX Runtime on the CPU.
 
-What is not installed, or takes no GPU of this kind, is skipped with its own reason.
+Engines that are not installed, or do not support this GPU, are skipped with their reason.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def test_coefficients_are_those_of_the_cpu(network, rvm_model_path, eyes, size):
     inputs = random_pictures(eyes=eyes, size=size)()
     reference = network_runner(RvmNetwork(rvm_model_path, downsample_ratio=1.0), on_gpu=False)
     run = partial(network_runner(network, on_gpu=True), inputs)
-    for _ in range(4):  # the first run, the capture of a graph, and its replays
+    for _ in range(4):  # the first run, capturing a graph, and replays
         verdict = compare(run(), reference(inputs), TOLERANCES["fp32"])
         assert verdict.passed, verdict.reason
 
 
 def test_pictures_may_still_be_in_the_making_and_answers_are_waited_for(network):
-    """On a stream that is busy, with pictures that are written at the last moment."""
+    """Check a busy stream, with pictures that are written at the last moment."""
     import cupy
 
     pictures = np.random.default_rng(0).random((2, 1, 3, 144, 256), dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Faces turned upright, and described: with a network of few channels."""
+"""Tests of turning faces upright and describing them, with a network of few channels."""
 
 import json
 
@@ -13,7 +13,7 @@ POINTS = np.array([[47, 47.5], [103, 47.5], [75, 79], [51, 103.5], [99, 103.5]])
 
 
 def arrays():
-    """The first block of each kind, of 4 and 8 channels."""
+    """Build the first block of each kind, with 4 and 8 channels."""
     random = np.random.default_rng(5)
     shapes = {"conv32_down": (7, 3, 4), "conv32_1/conv1": (3, 4, 4), "conv32_1/conv2": (3, 4, 4)}
     for block, inner in (("conv64_down", 4), ("conv128_down", 8), ("conv256_down", 8)):
@@ -96,7 +96,7 @@ def test_a_face_is_turned_scaled_and_put_in_its_place():
 
 def test_who_looks_away_is_off():
     away = POINTS.copy()
-    away[2, 0] += 25  # the nose, from before the face to beside it
+    away[2, 0] += 25  # move the nose beside the face
     assert upright_face(np.zeros((150, 150, 3), np.uint8), away)[1] > 6
 
 

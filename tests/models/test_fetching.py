@@ -1,4 +1,4 @@
-"""Downloads over HTTP, from a server that behaves well or badly."""
+"""Tests of HTTP downloads, from a server that behaves well or badly."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from vitascope.models.store import fetching
 from vitascope.models.store.catalogue import FetchError, UrlSource
 from vitascope.models.store.fetching import download
 
-CONTENT = bytes(range(256)) * 4099  # 1 MB, several chunks, not a multiple of any
+CONTENT = bytes(range(256)) * 4099  # 1 MB in several chunks, not a multiple of them
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def part(tmp_path: Path) -> Path:
 
 
 def fetch(server: FileServer, part: Path, **changes: object) -> list[tuple[int, int]]:
-    """Download and return what progress was told."""
+    """Download, and return the reported progress."""
     told: list[tuple[int, int]] = []
     arguments = {"size_bytes": len(server.content), "stall_seconds": 20.0} | changes
     download(UrlSource(url=server.url), part, progress=lambda *at: told.append(at), **arguments)  # type: ignore[arg-type]
@@ -66,7 +66,7 @@ def test_a_broken_download_is_continued(server: FileServer, part: Path, announce
 
 def test_a_server_without_ranges_sends_everything_anew(server: FileServer, part: Path) -> None:
     server.honours_range = False
-    part.write_bytes(b"\0" * 300_001)  # so that keeping any of it would show
+    part.write_bytes(b"\0" * 300_001)  # so that it shows if any of it stays
     told = fetch(server, part)
     assert part.read_bytes() == CONTENT
     assert told[0] == (0, len(CONTENT))
@@ -146,7 +146,7 @@ def test_an_error_status_is_reported(server: FileServer, part: Path, status: int
     part.write_bytes(CONTENT[:9])
     with pytest.raises(FetchError, match=words):
         fetch(server, part)
-    assert part.read_bytes() == CONTENT[:9]  # another day the server may answer
+    assert part.read_bytes() == CONTENT[:9]  # the server may answer another day
     assert server.request_count == 1
 
 
@@ -219,7 +219,7 @@ def test_an_unencrypted_server_at_an_https_address_is_refused(server: FileServer
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate for 127.0.0.1, signed by itself, and its key, in one file."""
+    """Create a self-signed certificate for 127.0.0.1 and its key, in one file."""
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("needs the openssl command to make a certificate")

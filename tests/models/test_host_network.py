@@ -17,7 +17,7 @@ PICTURES = np.random.default_rng(0).random((3, 2, 3, 4, 6), dtype=np.float32)
 
 
 class Counting:
-    """A network on the CPU whose answers are its pictures' means, and which notes what it was given."""
+    """A network on the CPU that returns its pictures' means, and records them."""
 
     name, engine_name, recurrent = "counting", "an engine", True
 
@@ -90,7 +90,7 @@ def test_it_speaks_for_its_network(cupy):
 
 
 def test_pictures_in_the_hosts_memory_go_straight_to_the_network(cupy):
-    """The video's frames cannot stay on the GPU."""
+    """Check a video whose frames cannot stay on the GPU."""
     network = Counting(plain=False)
     expected = Counting(plain=False).infer(PICTURES, {"frames": 0})
     answers = HostNetwork(network).infer(PICTURES, {"frames": 0})
@@ -126,7 +126,7 @@ def test_selfie_on_a_gpu_gives_what_it_gives_on_the_cpu():
     pictures = np.random.default_rng(0).random((4, 2, *wanted.picture_shape()), dtype=np.float32)
     expected = network.infer(pictures, network.new_state())
     with cupy.cuda.Stream(non_blocking=True):
-        # Written by a kernel of the same stream: a copy that does not wait for it sees zeros.
+        # A kernel of the same stream writes these: a copy that does not wait for it sees zeros.
         on_gpu = cupy.zeros(pictures.shape, np.float32)
         on_gpu += cupy.asarray(pictures)
         estimates = HostNetwork(network).infer(on_gpu, network.new_state())

@@ -1,4 +1,4 @@
-"""ISNet's file, freed of its one size of picture; with a small network of the same build."""
+"""Tests of making ISNet's file accept all picture sizes, with a small network of the same structure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vitascope.models.finders import SalientObjects
 
 
 def network() -> onnx.ModelProto:
-    """Halves a picture, enlarges it to a size that is written into it, and takes red; a second output is another's."""
+    """Halves a picture, enlarges it to a size written in the file, and takes red; a second output is not used."""
     size = numpy_helper.from_array(np.array([1024, 1024], np.int64))
     first = helper.make_node("Constant", [], ["size"], value=size)
     nodes = [

@@ -1,4 +1,4 @@
-"""Large levels computed near people alone give what computing all of them gives, also of who comes in."""
+"""Check that computing large levels near people alone changes nothing, also for people who come in."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ pytestmark = pytest.mark.fetched_model
 
 HEIGHT, WIDTH, SIDE = 192, 320, 96
 DARK_SIZE = DARK_HEIGHT, DARK_WIDTH, DARK_SIDE = 256, 448, 128
-"""For dark pictures: smaller people are hardly to be seen in them."""
+"""For dark pictures, in which smaller people are hardly visible."""
 SECOND_COMES = _WHOLE_FRAMES + 3
 NEWCOMER_FRAMES = 3
-"""From somebody's first frame on, within which they are found."""
+"""Counted from somebody's first frame, within which they are found."""
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def networks(rvm_model_path):
 
 
 def frames(count, size=(HEIGHT, WIDTH, SIDE)):
-    """Two eyes of a grey room: somebody wanders to the right, and somebody else comes in at the other end."""
+    """Make two eyes of a grey room: one person walks right, and another comes in at the other end."""
     height, width, side = size
     photograph = cv2.imread(str(Path(__file__).parents[2] / "examples" / "astronaut.jpg"))[..., ::-1]
     person = cv2.resize(photograph, (side, side), interpolation=cv2.INTER_AREA) / np.float32(255)
@@ -97,7 +97,7 @@ def test_it_gives_what_all_of_it_gives_and_computes_less(networks, monkeypatch, 
         assert np.abs(mine - theirs).mean() < 0.5 / 255, number
     for mine, theirs in zip(found[:_WHOLE_FRAMES], expected, strict=False):
         assert np.abs(mine - theirs).max() < 1e-3
-    # Who comes in is there at once.
+    # People who come in are there at once.
     newcomer = np.s_[:, height - SIDE :, width - SIDE - 16 :]
     assert expected[SECOND_COMES][newcomer].mean() > 0.2
     assert abs(found[SECOND_COMES][newcomer].mean() - expected[SECOND_COMES][newcomer].mean()) < 0.02
@@ -151,7 +151,7 @@ def test_what_is_known_of_people_ends_with_the_shot_and_with_other_features(netw
 
 
 def darkened(pictures, gain):
-    """In codes of 8 bits, as in a video."""
+    """Darken in codes of 8 bits, as in a video."""
     return np.round(pictures * (255 * gain)) / np.float32(255)
 
 
@@ -180,7 +180,7 @@ def test_who_comes_in_unseen_is_found_at_the_next_whole_frame(networks, monkeypa
         "vitascope.models.rvm.near_people._changed",
         lambda tiles, before: np.zeros(tiles.shape[2:], np.bool_),
     )
-    whole_every = 16  # not as long as in earnest, for time
+    whole_every = 16  # shorter than in reality, to save time
     monkeypatch.setattr("vitascope.models.rvm.near_people._WHOLE_EVERY", whole_every)
     pictures = frames(whole_every + 1)[:, :1]
     pictures[:, :, :, :, : WIDTH // 2] = pictures[0, :, :, :, : WIDTH // 2]  # the other stays away from him
@@ -192,7 +192,7 @@ def test_who_comes_in_unseen_is_found_at_the_next_whole_frame(networks, monkeypa
 
 @pytest.mark.parametrize("size", [(1, 1), (8, 16), (7, 33), (270, 480)])
 def test_means_of_squares_are_those_of_the_network(size):
-    """Halved as ``AveragePool`` does that rounds up and leaves out what is not there."""
+    """Check rounding up and ignoring what is missing, as in ``AveragePool``."""
     picture = np.random.default_rng(0).random((1, 3, *size), dtype=np.float32)
     expected = picture
     for _ in range(3):
@@ -251,7 +251,7 @@ def test_eyes_side_by_side_give_what_they_give_together(networks, on_two_threads
         np.testing.assert_array_equal(apart.offset, together.offset)
     for one, other in zip(*(state.arrays() for state in states), strict=True):
         np.testing.assert_array_equal(other, one)
-    # An eye alone has all threads, two have one each.
+    # One eye has all threads, two have one each.
     assert ("fine", 2 // eyes, NO_CROPS) in on_two_threads._near._engines
 
 
@@ -267,7 +267,7 @@ def test_pictures_are_shared_evenly(pictures, threads, lengths):
 
 @pytest.fixture(scope="module", params=[1, 2])
 def begun(request, networks, on_two_threads):
-    """A network of so many threads, and a stream's memory after so many pictures that people are followed."""
+    """Make a network with these threads, and a stream's memory after enough pictures for people to be followed."""
     near = networks[1] if request.param == 1 else on_two_threads
     state = near.new_state()
     state.follow_people()

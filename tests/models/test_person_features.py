@@ -1,4 +1,4 @@
-"""The pose detector's trunk, as it ships."""
+"""Tests of the pose detector's trunk, as shipped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gate's memory, with scripted second looks and opinions."""
+"""Tests of the gate's memory, with scripted second looks and scores."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def one_number(
     number: int = 0,
     weight: float = 1.0,
 ) -> PresenceClassifier:
-    """Takes the first number of the general network's summary for the score; ``number`` of the evidence adds to it."""
+    """Use the first number of the general network's summary as the score; ``number`` of the evidence is added."""
     quick, hidden = (
         np.zeros(EVIDENCE_SIZE, np.float32),
         np.zeros((2, EVIDENCE_SIZE + FEATURE_COUNT), np.float32),
@@ -58,7 +58,7 @@ def one_number(
 
 
 def look_scoring(score: float) -> Look:
-    """A look whose score is ``score`` to ``one_number``."""
+    """Make a look whose score is ``score`` for ``one_number``."""
     empty = np.zeros((LOOK_SIZE, LOOK_SIZE), np.float32)
     summary = np.zeros(32, np.float32)
     summary[0] = score
@@ -66,7 +66,7 @@ def look_scoring(score: float) -> Look:
 
 
 class ScriptedLooks:
-    """Answers both views of each second look with the next score, the last one for ever; counts the looks."""
+    """Answers both views of each second look with the next score, repeating the last, and counts the looks."""
 
     def __init__(self, scores: Sequence[float]) -> None:
         self.scores = list(scores)
@@ -98,7 +98,7 @@ NOBODY = np.zeros((SIZE, SIZE), np.float32)
 
 
 def play(gate: PresenceGate, mattes: Sequence[FloatArray], looks: ScriptedLooks) -> list[float]:
-    """Largest alpha of each frame after the gate, of a one-eyed stream."""
+    """Return the maximum alpha of each frame after the gate, for a stream of one eye."""
     return [
         float(gate.apply(matte[None], GREY, looks, no_features, claimant="general").max()) for matte in mattes
     ]
@@ -276,7 +276,7 @@ def test_eyes_that_show_one_thing_decide_together(scores: list[float], shown: fl
 def test_steady_looks_of_two_eyes_give_a_steady_verdict(scores: tuple[float, float]) -> None:
     both, gate = np.stack([blob(10), blob(14)]), PresenceGate(one_number())
     pictures, shown = np.full((2, SIZE, SIZE, 3), 0.5, np.float32), []
-    pictures[0, :, ::2] += 0.1  # by its stripes the left eye's look is told
+    pictures[0, :, ::2] += 0.1  # stripes identify the left eye's look
     pictures[0, :, 1::2] -= 0.1
 
     def look(picture: FloatArray) -> Look:
@@ -292,7 +292,7 @@ def test_steady_looks_of_two_eyes_give_a_steady_verdict(scores: tuple[float, flo
 
 @pytest.mark.parametrize("scores", [[1.0, -4.0], [1.4, -3.0], [0.8, -2.0]])
 def test_what_lies_ahead_and_behind_is_decided_apart(scores: list[float]) -> None:
-    """Views of 360 degrees come as eyes do; a chair behind says nothing of a person ahead."""
+    """Check that views of 360 degrees are treated like eyes: a chair behind says nothing of a person ahead."""
     both = np.stack([blob(10), blob(14)])
     pictures = np.stack([np.full((SIZE, SIZE, 3), shade, np.float32) for shade in (0.5, 0.3)])
     gate, looks = PresenceGate(one_number()), ScriptedLooks(scores)

@@ -1,4 +1,4 @@
-"""The two judges of the presence gate, and the numbers that ship."""
+"""Tests of the two judges of the presence gate, and of the shipped numbers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def small(rng: np.random.Generator, *, hidden: int = 3) -> SlowJudge:
 
 
 def plain(judge: SlowJudge, found: FloatArray, features: FloatArray) -> float:
-    """The same in float64, one unit at a time."""
+    """Compute the same in float64, one unit at a time."""
     inputs = [
         min(max((float(value) - float(centre)) * float(scale), -5.0), 5.0)
         for value, centre, scale in zip([*found, *features], judge.centre, judge.scale, strict=True)

@@ -1,4 +1,4 @@
-"""Measurements of the presence gate for a claim, and its views of the claim."""
+"""Tests of the presence gate's measurements for a claim, and of its views of the claim."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vitascope.models.selfie.presence import (
 
 
 def look_scoring(score: float) -> Look:
-    """A look whose general summary starts with ``score``."""
+    """Make a look whose general summary starts with ``score``."""
     summary = np.zeros(32, np.float32)
     summary[0] = score
     empty = np.zeros((LOOK_SIZE, LOOK_SIZE), np.float32)
@@ -37,7 +37,7 @@ def blob(x: int = 16, *, side: int = 24) -> FloatArray:
 
 
 def numbers(found: FloatArray) -> dict[str, float]:
-    """The single numbers of evidence, by name."""
+    """Return the single numbers of the evidence, by name."""
     starts = np.cumsum([0, *EVIDENCE.values()])
     return {
         name: float(found[start])

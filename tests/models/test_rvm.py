@@ -38,7 +38,7 @@ def moving_pictures(count, eyes=1, size=(64, 96)):
 
 
 class OfficialGraph:
-    """The uncut file, run frame by frame: the oracle."""
+    """The uncut file, run frame by frame, as the reference."""
 
     def __init__(self, path):
         self.session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
@@ -205,7 +205,7 @@ def test_on_a_gpu_engine_pictures_states_and_coefficients_stay_there(network, rv
     state.reset()
     first = on_gpu.infer(cupy.asarray(pictures[:1]), state)[0]
     np.testing.assert_allclose(first.gain, expected[0].gain, atol=1e-4)
-    # One set of shapes from the first frame on: what CUDA graphs and TensorRT profiles are made for.
+    # CUDA graphs and TensorRT profiles need one set of shapes from the first frame on.
     decoder_shapes = {tuple(sorted(shapes.items())) for shapes in opened[1].shapes}
     assert len(decoder_shapes) == 1
     on_gpu.close()

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.fetched_model
 
 @pytest.fixture
 def choose(monkeypatch, rvm_model_path, tmp_path):
-    """Choose an engine on a fake GPU for the real network."""
+    """Choose an engine for the real network on a fake GPU."""
     monkeypatch.setitem(sys.modules, "cupy", fake_cupy())
     onnx_runtime._register_rtx_plugin.cache_clear()
 
@@ -158,7 +158,7 @@ def test_the_check_notices_what_half_precision_would_not_explain(rvm_model_path,
 
 @pytest.mark.cuda
 def test_a_torch_network_is_a_candidate_like_any_other(rvm_model_path, tmp_path):
-    """Its verdict is kept, and one that computes something else is named and skipped."""
+    """Check that its verdict is stored, and that one with other results is named and skipped."""
     pytest.importorskip("torch")
     from torch_rvm import TorchRvm
 

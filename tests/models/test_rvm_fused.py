@@ -1,4 +1,7 @@
-"""RVM on the fused kernels, around its engine: calls, memory of a stream, refusals. The kernels need a GPU."""
+"""Tests of RVM on the fused kernels, around its engine: calls, a stream's memory, refusals.
+
+The kernels need a GPU.
+"""
 
 from __future__ import annotations
 

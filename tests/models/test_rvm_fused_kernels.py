@@ -1,4 +1,4 @@
-"""The fused kernels are recorded without a GPU, and compile for every GPU that they are meant for."""
+"""Check that the fused kernels are recorded without a GPU, and compile for every supported GPU."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_memory_is_used_again():
     _, plan, _ = recorded("mobilenetv3", steps=16)
     _, single, _ = recorded("mobilenetv3")
     features = 16 * SIZE[0] * SIZE[1]
-    assert plan.memory_bytes < 200 * features  # all arrays side by side take 1100 bytes a pixel
+    assert plan.memory_bytes < 200 * features  # side by side, all arrays would take 1100 bytes a pixel
     assert single.memory_bytes < plan.memory_bytes / 10
 
 

@@ -1,4 +1,4 @@
-"""RVM's fused kernels on a GPU, each against PyTorch's operators."""
+"""Tests of RVM's fused kernels on a GPU, each against PyTorch's operators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vitascope.models.rvm.torch_network import FoldedConvolution, GruWeights, He
 pytestmark = pytest.mark.cuda
 
 SIZES = [(1, 1), (1, 7), (5, 3), (17, 31), (64, 96)]
-# Of values around 1: a few roundings to FP16, 2**-11 each.
+# For values around 1: a few roundings to FP16, 2**-11 each.
 HALF = {"atol": 4e-3, "rtol": 4e-3}
 
 
@@ -34,13 +34,13 @@ class Bench:
         self.ops = TritonOps(self.recorder, multiprocessors=count)
 
     def put(self, values):
-        """An input of a NumPy array."""
+        """Make an input from a NumPy array."""
         name = f"x{len(self.given)}"
         self.given[name] = np.ascontiguousarray(values)
         return self.recorder.input(name, values.shape, values.dtype)
 
     def run(self, *arrays):
-        """What the arrays hold in the end, as CuPy arrays."""
+        """Run, and return the arrays' final content, as CuPy arrays."""
         import cupy
 
         from vitascope.gpu.engines.plan_engine import _compiled, _ReadyPlan
@@ -51,7 +51,7 @@ class Bench:
         plan = self.recorder.plan()
         capability = int(cupy.cuda.Device().compute_capability)
         ready = _ReadyPlan(_compiled(plan, capability), cupy.asarray(self.block.content()))
-        # What nobody wrote is to show: other plans leave something.
+        # Places that are not written must show, as other plans leave data there.
         ready.work_in(cupy.full(plan.memory_bytes // 2 + 1, np.nan, np.float16).view(np.uint8))
         inputs = {name: cupy.asarray(values) for name, values in self.given.items()}
         results = ready(inputs, cupy.cuda.get_current_stream())
@@ -60,7 +60,7 @@ class Bench:
 
 
 def layer(rng, outputs, inputs, taps, *, stride=1, dilation=1, groups=1, bias=True):
-    """The same convolution for PyTorch, and what makes it for the fused kernels of a bench."""
+    """Make a convolution for PyTorch, and a function that makes it for the fused kernels of a bench."""
     from vitascope.models.rvm.triton_ops import Layer
 
     shape = (outputs, inputs // groups, taps, taps)
@@ -75,13 +75,13 @@ def layer(rng, outputs, inputs, taps, *, stride=1, dilation=1, groups=1, bias=Tr
 
 
 def activations(rng, count, channels, size):
-    """Random FP16 activations [N, H, W, C] in the host's memory, and the same as PyTorch takes them."""
+    """Make random FP16 activations [N, H, W, C] in host memory, and the same in PyTorch's layout."""
     values = rng.normal(0, 1, (count, *size, channels)).astype(np.float16)
     return torch.from_numpy(values).cuda().float().permute(0, 3, 1, 2), values
 
 
 def assert_close(got, expected):
-    """``got`` is [N, H, W, C], ``expected`` [N, C, H, W]; or both are planes."""
+    """Compare ``got`` [N, H, W, C] with ``expected`` [N, C, H, W]; or both are planes."""
     ours = torch.from_dlpack(got).float()
     ours = ours.permute(0, 3, 1, 2) if ours.ndim == 4 else ours
     torch.testing.assert_close(ours, expected.float().reshape(ours.shape), **HALF)
@@ -253,5 +253,5 @@ def test_guided_head(rng, size, dtype):
     )
     for ours, theirs in zip(got, expected, strict=True):
         assert ours.dtype == dtype
-        # Alpha's alone: nothing asks for the foreground's.
+        # Only alpha's: the foreground's are not needed.
         torch.testing.assert_close(torch.from_dlpack(ours).float(), theirs[:, 3:], atol=1e-2, rtol=1e-2)

@@ -1,4 +1,4 @@
-"""RVM on PyTorch, on the processor: the same numbers as the ONNX file."""
+"""Check that RVM on PyTorch, on the CPU, gives the same numbers as the ONNX file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def reference(rvm_model_path):
 
 
 def share_off(ours, theirs):
-    """Largest difference as a share of the largest value."""
+    """Return the largest difference as a share of the largest value."""
     return float(np.abs(ours - theirs).max() / np.abs(theirs).max())
 
 

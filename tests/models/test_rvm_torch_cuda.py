@@ -1,4 +1,4 @@
-"""RVM on a GPU, on the fused kernels and on PyTorch's operators: the network against the ONNX file."""
+"""Tests of RVM on a GPU, on fused kernels and on PyTorch's operators, against the ONNX file."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_batch_of_frames_gives_what_single_frames_give(network):
     together = on_host(infer_on_gpu(network, pictures))
     state = network.new_state()
     singles = [on_host(infer_on_gpu(network, picture[None], state))[0] for picture in pictures]
-    # Tiles differ with the batch, and so does the order in which products are summed.
+    # Tiles depend on the batch, and with them the order in which products are summed.
     for single, batched in zip(singles, together, strict=True):
         assert np.abs(single.gain.astype(np.float32) - batched.gain.astype(np.float32)).mean() < 4e-3
 
@@ -181,7 +181,7 @@ def test_plans_are_bounded_and_their_memory_comes_back(rvm_model_path, tmp_path)
         for size in ((64, 96), (96, 160), (128, 224), (160, 288)):
             infer_on_gpu(network, drifting_pictures(2, 1, size, dtype="float16"))
             assert network.plan_count <= 2
-        gc.collect()  # of the tests before, too
+        gc.collect()  # of earlier tests, too
         pool.free_all_blocks()
         reserved.append(pool.total_bytes())
         assert round_ == 0 or reserved[-1] <= reserved[0] + 2**24
@@ -202,7 +202,7 @@ def test_a_second_process_finds_what_the_first_compiled(rvm_model_path, tmp_path
 
 
 def test_streams_take_turns(network):
-    """One plan's memory serves all streams: a call waits for the one before, wherever that was."""
+    """Check that streams share one plan's memory: a call waits for the previous one, on any stream."""
     import cupy
 
     pictures = [
@@ -228,7 +228,7 @@ def test_too_little_memory_is_an_error_with_numbers(rvm_model_path):
     pool = cupy.get_default_memory_pool()
     pictures = np.zeros((16, 1, 3, 512, 512), np.float16)
     pool.free_all_blocks()
-    # What is taken already, and a little.
+    # A little more than is in use.
     before = pool.get_limit()
     pool.set_limit(size=pool.total_bytes() + 2**26)
     try:
@@ -307,7 +307,7 @@ def test_half_precision_does_not_drift_over_five_thousand_frames(rvm_model_path)
         errors.append(cupy.abs(alphas[0] - alphas[1]).mean() * 255)
     errors = cupy.stack(errors).get()
     early, late = errors[10:60].mean(), errors[-50:].mean()
-    # Of alpha before it is clipped, which in noise is mostly far below 0; of people in clips it is below 0.1.
+    # For unclipped alpha, which is mostly far below 0 in noise; for people in clips it is below 0.1.
     assert errors.mean() < 3
     assert late < 2 * early + 0.1
     half.close()

@@ -1,4 +1,4 @@
-"""Reading RVM's checkpoints: names by order, batch norm folded in."""
+"""Tests of reading RVM's checkpoints: names by order, batch norm folded in."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_pth_is_read_without_running_anything(tmp_path):
 
 
 class RunsWhenRead:
-    """Pickled, it touches a file when it is unpickled."""
+    """Touches a file when it is unpickled."""
 
     def __init__(self, path):
         self.path = path

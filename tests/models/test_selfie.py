@@ -1,4 +1,4 @@
-"""The shipped selfie networks on real pictures: batches, choice by aspect, and the gate's two promises."""
+"""Tests of the shipped selfie networks on real pictures: batches, choice by aspect, and the gate's two promises."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def prepared(picture: Picture, network: MattingNetwork) -> FloatArray:
 
 
 def matte(picture: Picture, network: MattingNetwork) -> FloatArray:
-    """Alpha of one picture as a stream of its own."""
+    """Compute alpha of one picture as a separate stream."""
     (estimate,) = network.infer(prepared(picture, network), network.new_state())
     assert estimate.alpha is not None
     return estimate.alpha[0]
@@ -103,7 +103,7 @@ def test_the_astronaut_is_cut_out(gated: SelfieNetwork) -> None:
 
 
 def empty_pictures() -> dict[str, Picture]:
-    """Pictures without people; the ungated networks claim up to 90 % of some."""
+    """Make pictures without people; the ungated networks claim up to 90 % of some."""
     names = (
         "brick",
         "chelsea",
@@ -149,7 +149,7 @@ def test_empty_frames_stay_empty_but_for_known_mistakes(
             invented.append(name)
         if matte(picture, gated).max() > 0:
             left.add(name)
-    assert len(invented) >= 6  # otherwise this shows nothing
+    assert len(invented) >= 6  # else this proves nothing
     assert left <= mistaken
 
 
@@ -164,7 +164,7 @@ def test_an_empty_scene_stays_empty_over_time(gated: SelfieNetwork, shade: float
 
 @cache
 def astronaut(network: SelfieNetwork) -> tuple[Picture, FloatArray]:
-    """The astronaut's upper body, and its matte by an ungated network, which is asked once."""
+    """Return the astronaut's upper body, and its matte by an ungated network, computed once."""
     picture = data.astronaut()
     mask = cv2.resize(matte(picture, network), (512, 512))
     return picture[:400, 60:360], mask[:400, 60:360]
@@ -173,10 +173,9 @@ def astronaut(network: SelfieNetwork) -> tuple[Picture, FloatArray]:
 def astronaut_on(
     scene: Picture, network: SelfieNetwork, *, height: float, x: float
 ) -> tuple[Picture, FloatArray]:
-    """The astronaut's upper body, cut out with the ungated network, standing at the bottom of a scene.
+    """Place the astronaut's upper body, cut out with the ungated network, at the bottom of a scene.
 
-    Returns:
-        The picture, and the person's mask in it.
+    Returns: The picture, and the person's mask in it.
     """
     portrait, mask = astronaut(network)
     tall = round(scene.shape[0] * height)
@@ -248,7 +247,7 @@ def test_a_pan_keeps_the_person_in_every_frame(gated: SelfieNetwork, ungated: Se
 
 
 def general_on_wide(picture: FloatArray) -> FloatArray:
-    """What the general network says of a wide picture, float32 [144, 256, 3], stretched for it."""
+    """Return what the general network sees in a wide picture, float32 [144, 256, 3], stretched for it."""
     network = SelfieNetwork(GENERAL, LANDSCAPE, threads=2, gate=False, choice="general")
     (estimate,) = network.infer(cv2.resize(picture, (256, 256))[None, None], network.new_state())
     network.close()

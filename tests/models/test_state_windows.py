@@ -1,4 +1,4 @@
-"""A memory that lies in the plane: parts of it, copies of it, and going on from them."""
+"""Tests of a memory in the plane: parts of it, copies of it, and continuing from them."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_what_is_taken_from_nobodys_memory_is_forgotten(kind):
 
 
 class QuarterOnAGpu:
-    """An array of quarters as CuPy has it: NumPy gets it by ``get`` alone."""
+    """An array of quarters like CuPy's, which NumPy only gets by ``get``."""
 
     shape = (2, 5, 7)
 
@@ -265,7 +265,7 @@ def test_a_copied_memory_goes_on_as_the_first_would(network):
 
 
 def test_a_part_of_the_memory_fits_the_part_of_the_picture(network):
-    """The network's own global pooling sees less of a part, so answers are close and not equal."""
+    """Check that answers are close; the network's global pooling sees less of a part, so they are not equal."""
     picture = data.astronaut()[:352:2, ::2].transpose(2, 0, 1).astype(np.float32) / 255
     images = np.ascontiguousarray(np.broadcast_to(picture, (6, 1, *picture.shape)))
     parts = [Region(32, 0, 192, 176)]

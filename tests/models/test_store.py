@@ -1,4 +1,4 @@
-"""The store's contents: listing, verification and removal."""
+"""Tests of the store's contents: listing, verification and removal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vitascope.models.store.store import Fingerprint, ModelState, ModelStore, Ve
 
 @pytest.fixture
 def hashed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Every file that is read to be hashed."""
+    """Record every file that is read to be hashed."""
     files: list[Path] = []
     real = Fingerprint.of.__func__  # type: ignore[attr-defined]
 
@@ -80,7 +80,7 @@ def test_the_listing_says_what_each_model_is_and_where(store: ModelStore, server
     net.path.write_bytes(b"cut")
     assert store.entries()[1].state is ModelState.DAMAGED
     assert not store.is_cached("net")
-    net.path.write_bytes(CONTENT[:-1] + b"?")  # of the right size: known once somebody has read it
+    net.path.write_bytes(CONTENT[:-1] + b"?")  # of the right size: wrong content shows once it is read
     assert store.verify("net")[0].verdict is Verdict.CORRUPT
     assert store.entries()[1].state is ModelState.DAMAGED
 
@@ -113,12 +113,12 @@ def test_a_file_is_hashed_once_and_again_when_it_changes(
     assert hashed == []
     os.utime(path, ns=(1, 1))
     assert store.path("net") == again.path("net") == path
-    assert len(hashed) == 1  # the second store read what the first wrote down
+    assert len(hashed) == 1  # the second store used the stamp of the first
     path.rename(path.with_name("moved"))
     path.write_bytes(CONTENT)
     os.utime(path, ns=(1, 1))
     assert store.path("net") == path
-    assert len(hashed) == 2  # same size, same time, another inode
+    assert len(hashed) == 2  # same size and time, but another inode
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_a_stamp_of_another_version_of_the_catalogue_does_not_vouch(
     other = make_store(store.where().parent, from_url(server))
     with pytest.raises(ModelChecksumError):
         other.path("net")
-    assert other.verify("net")[0].verdict is Verdict.VERIFIED  # reads the file, and mends the stamp
+    assert other.verify("net")[0].verdict is Verdict.VERIFIED  # reads the file, and repairs the stamp
     assert other.path("net") == path
 
 

@@ -1,4 +1,4 @@
-"""How networks get into the store: from one source or the next, one process or two."""
+"""Tests of how networks get into the store: from one source or the next, by one process or two."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_wrong_bytes_never_get_the_final_name(store: ModelStore, server: FileSer
 
 
 def packed(*pieces: bytes) -> bytes:
-    """A .tar.gz of ``package/0``, ``package/1`` and so on."""
+    """Make a .tar.gz of ``package/0``, ``package/1`` and so on."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w:gz") as archive:
         for number, piece in enumerate(pieces):
@@ -91,7 +91,7 @@ def packed(*pieces: bytes) -> bytes:
 
 @pytest.fixture
 def npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The package that npm fetches; without it, npm finds none."""
+    """Simulate the package that npm fetches; without it, npm finds none."""
     package = tmp_path / "package.tgz"
     program = tmp_path / "bin" / "npm"
     program.parent.mkdir()

@@ -1,4 +1,4 @@
-"""Which of the two selfie networks a wide stream listens to."""
+"""Tests of which of the two selfie networks decides for a wide stream."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOBODY = np.zeros((1, 36, 64), np.float32)
 
 
 def claim(certainty: float, *, x: int = 20, width: int = 24) -> FloatArray:
-    """A claim of which a part is certain."""
+    """Make a claim that is partly certain."""
     alpha = NOBODY.copy()
     alpha[0, 6:30, x : x + width] = 0.7
     alpha[0, 6 : 6 + round(24 * certainty), x : x + width] = 1

@@ -41,7 +41,7 @@ def save(
 def weighted(
     path: Path, weights: npt.ArrayLike, *, nodes: Sequence[onnx.NodeProto] = (), **shapes: object
 ) -> Path:
-    """A 1x1 convolution of R, G, B ([classes, 3]) as ``planes``, then ``nodes``."""
+    """Build a 1x1 convolution of R, G, B ([classes, 3]) as ``planes``, then ``nodes``."""
     kernel = np.asarray(weights, np.float32)[:, :, None, None]
     convolution = helper.make_node("Conv", ["picture", "kernel"], ["planes"])
     return save(path, [convolution, *nodes], constants={"kernel": kernel}, **shapes)  # type: ignore[arg-type]
@@ -52,7 +52,7 @@ def pictures(*shape: int, seed: int = 0) -> FloatArray:
 
 
 def alphas(network: CustomNetwork, images: FloatArray) -> FloatArray:
-    """[T, E, h, w]."""
+    """Return alpha [T, E, h, w]."""
     return np.stack([estimate.alpha for estimate in network.infer(images, network.new_state())])
 
 
@@ -61,5 +61,5 @@ RED = [[1.0, 0.0, 0.0]]
 
 
 def as_is(path: Path, kind: NetworkKind) -> CustomNetwork:
-    """Opened with mean 0, std 1, so that pictures of any value pass as they are."""
+    """Open a network with mean 0 and std 1, so that pictures of any value pass unchanged."""
     return open_custom_network(path, kind=kind, threads=1)

@@ -1,4 +1,4 @@
-"""The coarse network in plain PyTorch behind the port of matting networks: a candidate to check engines with."""
+"""The coarse network in plain PyTorch as a matting network: a candidate to check engines with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A GPU and a live run whose figures are known beforehand."""
+"""A GPU and a live run with known figures."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LIMITS = GpuLimits(
 
 
 class ScriptedGpu:
-    """Always the same figures."""
+    """Always returns the same figures."""
 
     def __init__(self):
         self.closed = 0
@@ -52,14 +52,14 @@ class ScriptedGpu:
 
 
 def finished_pipeline(count=5):
-    """A pipeline that ran."""
+    """Return a finished pipeline."""
     pipeline = Pipeline([Source("capture", range(count)), Map("track", str), Sink("output", len)])
     pipeline.run()
     return pipeline
 
 
 class ScriptedLiveRun:
-    """A live run that gave 9 pictures, of which 5 were taken."""
+    """A live run that delivered 9 pictures, of which 5 were taken."""
 
     def __init__(self):
         self.pipeline = finished_pipeline(5)
@@ -87,7 +87,7 @@ class ScriptedLiveRun:
 
 
 class ScriptedQueue:
-    """Five videos, of which two wait and two run, at two nodes."""
+    """Five videos on two nodes, of which two wait and two run."""
 
     waiting_count, running_count, frame_count = 2, 2, 50
     places: ClassVar = {

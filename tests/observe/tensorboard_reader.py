@@ -6,7 +6,7 @@ import pytest
 
 
 def curves_of(folder):
-    """(wall seconds, step, value) of every point, by tag."""
+    """Return (wall seconds, step, value) of every point, by tag."""
     module = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator",
         reason="tensorboard comes with the extra dev",

@@ -1,4 +1,4 @@
-"""Every query of the Grafana dashboard, against what a real run exports."""
+"""Check every query of the Grafana dashboard against the exports of a real run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BOARD = json.loads((Path(__file__).parents[2] / "deploy" / "grafana" / "dashboar
 PANELS = [panel for panel in BOARD["panels"] if panel["type"] != "row"]
 QUERIES = [(panel["title"], target["expr"]) for panel in PANELS for target in panel["targets"]]
 OF_THE_TARGET = {"instance", "job"}
-"""Labels that Prometheus adds to everything that it fetches."""
+"""Labels that Prometheus adds to everything it fetches."""
 FUNCTIONS = {"rate", "increase", "sum", "max", "min", "histogram_quantile"}
 SELECTOR = re.compile(
     r"(?P<name>vitascope_\w+)\{(?P<matchers>[^}]*)\}(?P<range>\[[\w$]+\])?",
@@ -28,7 +28,7 @@ SELECTOR = re.compile(
 
 @pytest.fixture(scope="module")
 def scraped(tmp_path_factory):
-    """Labels of each sample and type of its family, by the sample's name: of a real run, and of a live run."""
+    """Return the labels of each sample and its family's type, by sample name, for a real and a live run."""
     folder = tmp_path_factory.mktemp("dashboard")
     clip = write_clip(folder / "in.mp4", frame_count=6)
     metrics = Metrics(gpus={0: ScriptedGpu()})

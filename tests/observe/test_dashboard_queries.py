@@ -1,4 +1,4 @@
-"""Every query of the Grafana dashboard, answered by a Prometheus that scrapes the exporter; needs one on PATH."""
+"""Check every query of the Grafana dashboard with a Prometheus that scrapes the exporter; it must be on PATH."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from vitascope.observe.metrics import Metrics, MetricsServer
 BOARD = json.loads((Path(__file__).parents[2] / "deploy" / "grafana" / "dashboard.json").read_text("utf-8"))
 QUERIES = [target["expr"] for panel in BOARD["panels"] for target in panel.get("targets", ())]
 VARIABLES = {"$instance": ".*", "$__rate_interval": "30s"}
-"""What Grafana puts in their places."""
+"""What Grafana puts in place of these."""
 PROMETHEUS = shutil.which("prometheus")
 SECONDS = 60.0
 """A busy machine takes some to start; four scrapes are one second."""
 
 
 class Answers:
-    """Asks a Prometheus."""
+    """Queries a Prometheus."""
 
     def __init__(self, port: int) -> None:
         self._address = f"http://127.0.0.1:{port}/api/v1/query?"
 
     def ask(self, expr: str) -> list[dict]:
-        """The series of an instant query."""
+        """Return the series of an instant query."""
         for name, value in VARIABLES.items():
             expr = expr.replace(name, value)
         words = urllib.parse.urlencode({"query": expr})
@@ -44,7 +44,7 @@ class Answers:
 
 
 def wait_for_scrapes(prometheus: subprocess.Popen, answers: Answers) -> None:
-    """Until there are four: rates need two."""
+    """Wait for four scrapes, as rates need two."""
     ends = time.monotonic() + SECONDS
     while time.monotonic() < ends:
         assert prometheus.poll() is None, "Prometheus ended"
@@ -60,7 +60,7 @@ def wait_for_scrapes(prometheus: subprocess.Popen, answers: Answers) -> None:
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory):
-    """Answers of a Prometheus that saw a job, a live run and a GPU."""
+    """Return the answers of a Prometheus that saw a job, a live run and a GPU."""
     if PROMETHEUS is None:
         pytest.skip("needs Prometheus: no prometheus is on PATH")
     folder = tmp_path_factory.mktemp("prometheus")
@@ -90,7 +90,7 @@ def answers(tmp_path_factory):
 @pytest.mark.parametrize("expr", QUERIES, ids=lambda text: text[:60])
 def test_prometheus_answers(answers, expr):
     found = answers.ask(expr)
-    if not expr.endswith("> 0"):  # these show what went wrong, and nothing did
+    if not expr.endswith("> 0"):  # these show failures, and nothing failed
         assert found
     for series in found:
         float(series["value"][1])

@@ -1,4 +1,4 @@
-"""Event files, read back by TensorBoard itself; checksums against the vectors of RFC 3720."""
+"""Tests of event files, read back by TensorBoard itself; checksums against the vectors of RFC 3720."""
 
 from __future__ import annotations
 

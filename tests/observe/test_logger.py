@@ -1,4 +1,4 @@
-"""The logger that keeps time, under the names that its users know."""
+"""Tests of the logger with timers, under the names that its users know."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from vitascope.observe.metrics import Metrics, live_metrics
 
 
 def samples_of(metrics):
-    """Value of each sample, by its name and its labels' values in the order of the labels' names."""
+    """Return the value of each sample, by its name and label values in the order of the labels' names."""
     return {
         (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(metrics.text())
@@ -129,7 +129,7 @@ def test_a_histogram_counts_every_duration_below_its_bounds(durations):
     cumulative = np.cumsum(buckets)
     assert cumulative[-1] == len(durations)
     for bound, below in zip(BUCKET_BOUNDS_SECONDS, cumulative[:-1], strict=True):
-        # A duration on the bound itself, give or take rounding, is on either side of it.
+        # A duration at the bound may be on either side of it through rounding.
         assert sum(d < bound * (1 - 1e-9) for d in durations) <= below
         assert below <= sum(d <= bound * (1 + 1e-9) for d in durations)
 
@@ -236,7 +236,7 @@ def test_a_live_run():
     assert found["vitascope_sink_up", "window"] == 1
     assert found["vitascope_sink_up", "ndi"] == 0
     assert found["vitascope_frame_latency_seconds_count",] == 5
-    run.sink_sent = 1  # it was started anew
+    run.sink_sent = 1  # it was restarted
     assert samples_of(metrics)["vitascope_sink_frames_total", "window"] == 4
 
 
@@ -293,7 +293,7 @@ def test_a_live_run_beside_a_job():
     assert found["vitascope_frames_total",] == 8 + 5
     assert found["vitascope_job_running",] == 0
     assert ("vitascope_sink_up", "window") not in found
-    metrics.live_ended()  # one that failed before it could be followed
+    metrics.live_ended()  # one that failed before it was followed
     metrics.follow_live(ScriptedLiveRun())
     assert samples_of(metrics)["vitascope_frames_total",] == 8 + 5 + 5
 

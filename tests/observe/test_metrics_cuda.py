@@ -1,4 +1,4 @@
-"""Figures of a real GPU."""
+"""Tests of the figures of a real GPU."""
 
 from __future__ import annotations
 

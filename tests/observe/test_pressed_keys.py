@@ -1,4 +1,4 @@
-"""Keys from a terminal, and Ctrl-C, whichever thread the system hands it to."""
+"""Tests of keys from a terminal, and of Ctrl-C, whichever thread the system sends it to."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def handler_is_given_back():
 
 @pytest.fixture
 def terminal(monkeypatch):
-    """A terminal of our own as standard input; gives its other end."""
+    """Use a new terminal as standard input, and return its other end."""
     ours, theirs = os.openpty()
     stdin = SimpleNamespace(fileno=lambda: theirs, isatty=lambda: True)
     monkeypatch.setattr(keys_module.sys, "stdin", stdin)
@@ -82,7 +82,7 @@ def test_a_terminal_that_goes_away_ends_the_keys_and_nothing_else(terminal):
 
 
 def test_in_the_background_the_terminal_is_left_alone(terminal, monkeypatch):
-    # Whoever changes the terminal's settings there is stopped by the system until somebody types `fg`.
+    # The system stops a program that changes the terminal's settings there, until somebody types `fg`.
     monkeypatch.setattr(keys_module.os, "tcgetpgrp", lambda _: os.getpgrp() + 1)
     with PressedKeys() as keys:
         keys.hand_to(lambda _: None, at_interrupt=lambda: None)
@@ -106,7 +106,7 @@ def test_a_program_sent_to_the_background_reads_nothing(terminal, monkeypatch):
 
 @pytest.mark.parametrize("taker", ["main", "another"])
 def test_a_run_ends_whichever_thread_takes_the_interrupt(taker):
-    """The system prefers the main thread, but may give a signal to any; only the main thread's wait is cut short."""
+    """The system prefers the main thread, but may signal any; only the main thread's wait is interrupted."""
     is_over = threading.Event()
     sleeping = threading.Thread(target=is_over.wait, args=(20,), daemon=True)
     sleeping.start()
@@ -185,7 +185,7 @@ def test_other_threads_have_no_interrupts_to_hold():
 
 
 def test_a_terminal_is_not_changed_from_the_background(terminal, monkeypatch):
-    """Whoever tries is stopped with all threads until a shell calls it back: nothing is drawn, nothing served."""
+    """A program that tries is stopped with all threads until a shell resumes it: nothing is drawn or served."""
     import termios
 
     changed = []
@@ -217,7 +217,7 @@ except KeyboardInterrupt:
 
 
 def test_ctrl_c_inside_its_own_handler_waits_for_nothing():
-    """An event, which the handler would set, is locked while it is set."""
+    """Check that the handler sets no event, which is locked while it is set."""
     ended = subprocess.run(
         [sys.executable, "-c", NESTED], capture_output=True, text=True, timeout=60, check=False
     )

@@ -1,4 +1,4 @@
-"""The live line: what it shows on a terminal, and that a log file never sees it."""
+"""Tests of the progress line: its content on a terminal, and that a log file never contains it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of a report."""
+"""Tests of the values of a report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Curves of running jobs."""
+"""Tests of the curves of running jobs."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_recorder_looks_again_and_again_and_once_more_at_the_end(tmp_path):
 
 
 def failing_later():
-    """A look that works once."""
+    """A look that only works once."""
     yield Readings()
     raise OutputError("the disk is full")
 

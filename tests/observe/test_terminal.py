@@ -1,4 +1,4 @@
-"""A file's name cannot affect the terminal that shows it."""
+"""Check that a file's name cannot affect the terminal that shows it."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_nothing_harmful_passes_and_nothing_else_is_changed(text):
 @pytest.mark.parametrize("case", ["clipboard", "sign", "no UTF-8", "markup"])
 @pytest.mark.parametrize("terminal", [False, True])
 def test_no_command_lets_it_through(tmp_path, case, terminal):
-    """A video of that name is segmented, and one of that name is missing; both are named on the way."""
+    """Check a video of that name, and a missing one: both are named in messages."""
     name = NAMES[case][0].replace("/", "|")
     clip = write_clip(tmp_path / "in.mp4", frame_count=3)
     film = clip.rename(tmp_path / f"{name}.mp4")

@@ -1,4 +1,4 @@
-"""``performance.auto_tune``: what a job starts with."""
+"""Tests of ``performance.auto_tune``: the settings that a job starts with."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_job_takes_what_was_found(opened, clip, tmp_path, capsys):
     assert end.value.code == 0
     assert "note: auto-tune: model.batch_size=4: " in capsys.readouterr().err
     assert opened[-1].frames_per_call == 4  # the job's own
-    assert opened[-1].model.input_size is None  # the matte is not touched
+    assert opened[-1].model.input_size is None  # the matte does not change
     assert len(opened) > 4
 
 

@@ -1,4 +1,4 @@
-"""Answers of the checklist, from measurements that are known."""
+"""Tests of the checklist's answers, from known measurements."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_what_is_wrong_is_a_no_with_its_figure_and_advice(question, changes, fig
             {"doubled": cell_of(key_of(batch=8), [300.0])},
             "96 frames in batches of 8 are too few",
         ),
-        (  # fewer than three batches are cut in the middle
+        (  # fewer than three batches are split in the middle
             "larger batch",
             {"doubled": replace(cell_of(key_of(batch=8), [300.0] * 6), frames=20)},
             "20 frames in batches of 8 are too few",

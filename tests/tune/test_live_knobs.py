@@ -1,4 +1,4 @@
-"""Settings that a tuner of live animation may change, and their costs."""
+"""Tests of the settings that a tuner of live animation may change, and of their costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tuner of live animation, on a machine whose speed is known."""
+"""Tests of the tuner of live animation, on a machine of known speed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PORTRAIT, DRIVER = Path("portrait.jpg"), Path("talk.mp4")
 
 
 class Machine:
-    """Animates so many megapixels a second; a tracker with refinement costs ``refine_seconds`` a picture."""
+    """Animates a number of megapixels a second; a tracker with refinement costs ``refine_seconds`` a picture."""
 
     def __init__(self, *, seconds_a_megapixel: float, refine_seconds: float = 0.0) -> None:
         self.seconds_a_megapixel, self.refine_seconds = seconds_a_megapixel, refine_seconds
@@ -76,7 +76,7 @@ def test_a_fast_machine_gives_nothing_up(tune):
     tuned, _ = tune(machine, "performance.target_fps=30")
     assert tuned.values == {}
     assert tuned.unreachable is None
-    assert len(tuned.search.trials) == 1  # the target is reached: nothing further is tried
+    assert len(tuned.search.trials) == 1  # the target is reached, so nothing more is tried
     assert tuned.before.figures["fps"] == 30
 
 
@@ -113,7 +113,7 @@ def test_a_setting_that_does_not_run_is_passed_over(tune):
 def test_trials_share_the_time(tune):
     machine = Machine(seconds_a_megapixel=2.0)
     tune(machine, seconds=9.0)
-    # The look at the settings as they are comes on top; five trials, and two rounds of before and after.
+    # The measurement of the current settings is extra; five trials, and two rounds of before and after.
     assert len(machine.runs) == 1 + 5 + 4
     assert {run["seconds"] for run in machine.runs} == {1.0}
     assert all(run["warm_up"] > 0 for run in machine.runs)
@@ -143,7 +143,7 @@ def test_a_machine_too_slow_for_one_picture(tune):
     machine.is_blank_above = 0
     with pytest.raises(VitascopeError, match=r"no settings could be measured: no picture in 3\.3 s"):
         tune(machine)
-    machine.is_blank_above = 800  # the search finds something, but nothing says how much better it is
+    machine.is_blank_above = 800  # the search finds something, but not how much better it is
     with pytest.raises(VitascopeError, match="the settings in use could not be measured: no picture"):
         tune(machine)
 

@@ -56,7 +56,7 @@ def tuner_of(clip, *assignments, **options):
 
 @pytest.fixture(scope="module")
 def plainly_tuned(clip, tmp_path_factory):
-    """What a search without any wish finds."""
+    """Return what a search without any options finds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VITASCOPE_HOME", str(tmp_path_factory.mktemp("home")))
         script_runs(patch)
@@ -71,7 +71,7 @@ def test_the_fastest_batch_is_found_without_loss(plainly_tuned):
     assert tuned.unreachable is None
     failures = {trial.measured.failure for trial in tuned.search.trials}
     assert failures == {None, "out of memory"}
-    # Half the size is twice as fast, and breaks the limit that nobody set.
+    # Half the size is twice as fast, and exceeds the default limit.
     assert {
         trial.measured.figures["alpha_error"] > 1
         for trial in tuned.search.trials
@@ -145,7 +145,7 @@ def test_where_nothing_is_better_what_sets_the_pace_is_said(plainly_tuned):
 
 
 def test_faster_settings_that_broke_a_limit_are_not_passed_over(scripted, clip):
-    """Half the size is twice as fast, and loses too much."""
+    """Check half the size, which is twice as fast and loses too much."""
     tuned = tuner_of(clip, "model.batch_size=1").tune()
     assert tuned.values == {}
     said = tuned.unchanged_in_words()
@@ -155,7 +155,7 @@ def test_faster_settings_that_broke_a_limit_are_not_passed_over(scripted, clip):
         said,
     )
     ran = [trial for trial in tuned.search.trials if trial.measured.failure is None]
-    assert 0 < len(tuned.others) < len(ran)  # the settings themselves were tried, too, and are none of them
+    assert 0 < len(tuned.others) < len(ran)  # the current settings were tried, too, and are not among them
     only_they_ran = replace(tuned, others=(), before=replace(tuned.before, score=1.0))
     assert only_they_ran.unchanged_in_words() == "nothing was better than the settings as they are"
 
@@ -166,8 +166,9 @@ def test_a_search_ends_when_its_time_is_over(scripted, clip, monkeypatch):
     said = []
     tuned = tuner_of(clip, most_seconds=200.0, on_plan=said.append).tune()
     assert tuned.search.ended == "the time was up"
-    # Beside six runs of ten seconds at the end there is time to ask 14 times. Six are asked before the trials at least,
-    # more where a first run shows that runs should be longer, and each trial asks once, or more where it is new.
+    # Besides six runs of ten seconds at the end, there is time for 14 queries. At least six come before the
+    # trials, more if a first run shows that runs should be longer, and each trial has one, or more if it is
+    # new.
     assert 1 <= len(tuned.search.trials) <= 14 - 6
     (line,) = said
     assert line.startswith("up to 14 runs of about ")
@@ -183,8 +184,8 @@ def test_a_time_in_which_nothing_can_be_tried_is_refused_with_what_it_takes(scri
     ("old", "new", "is_faster"),
     [
         ([100, 100, 100], [110, 108, 109], True),
-        ([100, 90, 100], [110, 108, 99], False),  # 1.08 times as fast, but not each time
-        ([100, 100, 100], [101, 102, 101], False),  # each time, but hardly
+        ([100, 90, 100], [110, 108, 99], False),  # 1.08 times as fast, but not every time
+        ([100, 100, 100], [101, 102, 101], False),  # every time, but hardly
     ],
 )
 def test_faster_is_what_is_faster_in_every_turn(old, new, is_faster):
@@ -344,7 +345,7 @@ def test_a_latency_to_keep_is_reached_by_latency_mode(scripted, clip, monkeypatc
         target=Target(max_latency_ms=50),
     ).tune()
     assert tuned.unreachable is None
-    assert tuned.values == {"performance.mode": "latency"}  # and no batch, which has no effect in it
+    assert tuned.values == {"performance.mode": "latency"}  # and no batch, which has no effect in this mode
     assert tuned.after.figures["latency_ms"] == 20
     assert "200 -> 20 ms latency" in tuned.trade_off() or "120 -> 20 ms latency" in tuned.trade_off()
 
@@ -373,7 +374,7 @@ def test_the_file_says_why_and_loads_and_the_history_remembers(scripted, plainly
     loaded = load_settings(files=[path])
     assert loaded.profile == "fast"
     assert loaded.settings.frames_per_call == 4
-    assert loaded.settings.model.num_workers == 1  # set by hand before, and kept
+    assert loaded.settings.model.num_workers == 1  # set by hand before, and unchanged
     assert not loaded.settings.performance.auto_tune
     append_history(tuned, subject="a clip", when=when, file=path)
     with history_path().open("a") as file:

@@ -1,4 +1,4 @@
-"""Tuning on a GPU: real runs of RVM."""
+"""Tests of tuning on a GPU, with real runs of RVM."""
 
 from __future__ import annotations
 

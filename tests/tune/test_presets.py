@@ -1,4 +1,4 @@
-"""Presets: every one names settings that exist, within their limits, and each GPU finds its own."""
+"""Check that every preset only names existing settings within their limits, and that each GPU finds its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The search over grids that a machine answered: how near it comes with a fifth of the cells."""
+"""Check how near a search over recorded grids comes to the best cell, with a fifth of the cells."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BEGINNINGS = 12
 
 
 def row_of_knobs(score, *, fits):
-    """A file's row of 40 cells."""
+    """Return a file's row of 40 cells."""
     knobs = [
         ["precision", ["fp16", "fp32"], False],
         ["batch", [1, 2, 4, 8, 16], True],
@@ -77,7 +77,7 @@ def test_cells_that_do_not_fit_are_not_chosen():
         grid, score = best_found(row, seed)
         assert 0 < score <= grid.optimum()
         shares.append(score / grid.optimum())
-    assert mean(shares) >= 0.7  # eight trials, and the best cell lies beside those that do not fit
+    assert mean(shares) >= 0.7  # eight trials, and the best cell is next to those that do not fit
 
 
 @pytest.mark.skipif(not load_recorded(RECORDED), reason="no grid was recorded")

@@ -1,4 +1,4 @@
-"""The search over grids whose truth is known: how near it comes, with how few trials, and what it says of each."""
+"""Tests of the search over known grids: how near it comes, with how few trials, and what it says of each."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def test_95_percent_of_the_optimum_with_a_fifth_of_the_trials_in_95_percent_of_g
     reached, possible, shares = 0, 0, []
     for seed in range(GRIDS):
         grid, optimum, chosen, trials = searched(seed)
-        if optimum == 0:  # no cell of this grid keeps its limits
+        if optimum == 0:  # no cell of this grid meets its limits
             continue
         possible += 1
         shares.append(trials / grid.size)
-        # Latency is noisy: its limit may be passed by what noise hides.
+        # Latency is noisy, so its limit may be exceeded by the noise.
         reached += chosen.score >= 0.95 * optimum and grid.keeps_limits(chosen, slack=0.05)
     assert possible >= 0.9 * GRIDS
     assert max(shares) <= 0.2
@@ -40,7 +40,7 @@ def test_95_percent_of_the_optimum_with_a_fifth_of_the_trials_in_95_percent_of_g
 
 @pytest.mark.parametrize("then", [[3, 17, 5, 5, 40], [3, 17], [17, 3, 5], [40]], ids=str)
 def test_a_model_that_learns_bit_by_bit_predicts_what_a_new_one_predicts(then):
-    """What was computed of cells before stands as long as they stay, in their order, and the shape does."""
+    """Check that computed parts stay valid as long as the cells, their order and the shape do."""
     cells = np.array(list(itertools.product(range(4), range(12))))
     apart = [
         np.abs(np.subtract.outer(steps, steps)) / steps[-1] for steps in (np.arange(4.0), np.arange(12.0))
@@ -68,7 +68,7 @@ def test_made_up_grids_are_hard_in_the_ways_that_real_ones_are():
         cells = [grid.truth(values) for values in (all_cells(grid))]
         failing += any(cell.failure == "out of memory" for cell in cells)
         ran = sorted(cell.score for cell in cells if cell.failure is None)
-        assert ran[len(ran) // 2] < 0.95 * ran[-1]  # taking any cell does not do
+        assert ran[len(ran) // 2] < 0.95 * ran[-1]  # any cell is not good enough
     assert failing >= 0.3 * GRIDS
 
 
@@ -78,7 +78,7 @@ def all_cells(grid):
 
 
 def sevens(values):
-    """8 at a=2, b=3; slower away from it."""
+    """Return 8 at a=2, b=3; slower away from it."""
     return Measured(8.0 - abs(values["a"] - 2) - abs(values["b"] - 3), {"ms": 10.0 * values["a"]})
 
 
@@ -124,7 +124,7 @@ def test_cells_that_fail_are_avoided_and_never_chosen():
     assert found.best == (2, 2)
 
 
-@pytest.mark.parametrize("most_trials", [5, 8])  # of eight, one is kept for measuring the best once more
+@pytest.mark.parametrize("most_trials", [5, 8])  # one of eight is reserved for measuring the best again
 def test_nothing_runs(most_trials):
     found = GridSearch(SMALL, most_trials=most_trials).run(lambda _: Measured(failure="no such engine"))
     assert found.best is None

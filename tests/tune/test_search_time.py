@@ -1,4 +1,4 @@
-"""The time that a tune may take."""
+"""Tests of the time that a tune may take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a video is to a VR player: detection, its certainty, and notes on contradictions."""
+"""Tests of what a video is to a VR player: detection, its certainty, and notes on contradictions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def two_eyes(picture):
 
 
 def in_circle(picture, center=(0.5, 0.5), radius=(0.5, 0.5)):
-    """A picture in a circle with black corners, as a decoder gives it back."""
+    """Draw a circle with black corners, as from a decoder."""
     y, x = (np.mgrid[:SIDE, :SIDE] + 0.5) / SIDE
     inside = np.hypot((x - center[0]) / radius[0], (y - center[1]) / radius[1]) <= 1
     painted = np.where(inside, picture * 0.86 + 16, 16).astype(np.uint8)
@@ -327,7 +327,7 @@ def test_darkness_and_specks_have_no_circle():
 
 def test_packed_alpha_is_known_by_its_name_and_its_corners_are_no_rim():
     painted = in_circle(grey())
-    painted[:50, 100:150] = 120  # a matte in the upper border
+    painted[:50, 100:150] = 120  # a matte at the upper border
     description = describe_vr(video("a_FISHEYE190_alpha.mp4", (512, 256)), [two_eyes(painted)] * 3)
     assert description.is_packed_alpha
     assert description.lenses == (Fisheye(190.0), Fisheye(190.0))
@@ -335,7 +335,7 @@ def test_packed_alpha_is_known_by_its_name_and_its_corners_are_no_rim():
 
 
 def packed(person, color="red", side=256, *, moved=0):
-    """Luma of two fisheye eyes with mattes in the corners, a little compressed."""
+    """Make luma of two fisheye eyes with mattes in the corners, slightly compressed."""
     luma = two_eyes(in_circle(grey()))
     neutral = np.full((side // 2, side), 128, np.uint8)
     frame = Frame(
@@ -363,7 +363,7 @@ def test_packed_alpha_without_a_name_is_known_by_its_mattes(color):
     )
     boxed = video("holiday.mp4", (512, 256), stereo=SBS, projection=FISHEYE, fov_degrees=190.0)
     assert describe_vr(boxed, pictures).is_packed_alpha
-    # A name that says something else is believed, and the pictures are told.
+    # A name that says something else is believed, and the pictures are reported.
     other = describe_vr(video("holiday_LR_180.mp4", (512, 256)), pictures)
     assert (other.projection, other.is_packed_alpha) == (HALF, False)
     assert (
@@ -400,7 +400,7 @@ def test_what_is_the_same_in_all_frames_is_a_logo_and_no_matte():
     assert not shows_discs(stays)
     assert not describe_vr(video("studio.mp4", (512, 256)), stays).is_packed_alpha
     assert shows_discs([noisy(packed(1, moved=moved), moved) for moved in range(3)])
-    assert shows_discs([stays[0]] * 3)  # of a video with one keyframe
+    assert shows_discs([stays[0]] * 3)  # from a video with one keyframe
 
 
 def test_one_whole_sphere_is_known_by_its_borders():
@@ -439,7 +439,7 @@ def test_a_file_in_a_folder_of_pictures_needs_no_pictures():
         ("BT_advert.mp4", "mono"),
         ("concert 360 OU.mp4", "top-bottom"),
         ("concert_2D_180.mp4", "mono"),
-        ("slr.mp4", "mono"),  # not a whole token
+        ("slr.mp4", "mono"),  # not a whole word
         ("ours_180.mp4", "mono"),
         ("holiday.mp4", "mono"),
     ],

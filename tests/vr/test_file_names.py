@@ -1,4 +1,4 @@
-"""Words in a VR video's name, and the name without them."""
+"""Tests of the words in a VR video's name, and of the name without them."""
 
 from __future__ import annotations
 

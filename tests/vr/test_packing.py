@@ -1,4 +1,4 @@
-"""Packed alpha against the formula of its layout, and against what it is read back as."""
+"""Tests of packed alpha against the formula of its layout, and against what is read back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def grey_frame(height: int, width: int, name: str = "yuv420p", *, full_range: bo
 
 
 def smooth_tiles(side: int, dtype: npt.DTypeLike = np.uint8) -> npt.NDArray[np.uint8]:
-    """The same alpha in every block of 4:2:0, so that chroma loses nothing."""
+    """Make alpha that is equal in every block of 4:2:0, so that chroma loses nothing."""
     height, width = tile_size(side)
     peak = np.iinfo(dtype).max
     ramp = np.linspace(0, peak, width // 2)[None].repeat(height // 2, 0)
@@ -40,12 +40,12 @@ def smooth_tiles(side: int, dtype: npt.DTypeLike = np.uint8) -> npt.NDArray[np.u
 
 
 def as_shares(tiles: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-    """Codes as 0..1."""
+    """Convert codes to 0..1."""
     return tiles.astype(np.float32) / 255
 
 
 def test_discs_lie_where_the_layout_says() -> None:
-    """Every sample against the formula: wrapped distance to a centre, alpha at the fisheye place it stands for."""
+    """Check every sample against the formula: the wrapped distance to a centre, and alpha at its fisheye place."""
     frame = grey_frame(SIDE, 2 * SIDE, "yuv444p", full_range=True)
     height, width = tile_size(SIDE)
     tiles = np.random.default_rng(1).integers(0, 256, (2, height, width), dtype=np.uint8)
@@ -60,7 +60,7 @@ def test_discs_lie_where_the_layout_says() -> None:
         inside = np.hypot((across + 0.5) / (width / 2), (down + 0.5) / (height / 2)) <= 1
         met |= inside
         assert np.abs(red[inside] - tile[row[inside], column[inside]]).max() <= 1
-    assert (frame.planes[0][~met] == 128).all()  # nothing else is touched
+    assert (frame.planes[0][~met] == 128).all()  # nothing else changes
 
 
 @pytest.mark.parametrize("name", ["yuv420p", "yuv422p", "yuv444p", "nv12", "yuv420p10le", "p010le"])
@@ -75,7 +75,7 @@ def test_what_is_packed_is_read_back(name: str, color, full_range: bool) -> None
     y, x = np.mgrid[0:height, 0:width]
     distance = np.hypot((x + 0.5) / width * 2 - 1, (y + 0.5) / height * 2 - 1)
     assert (read[:, distance > 1] == 0).all()
-    # At the rim shared chroma is the neighbouring picture's, too.
+    # At the rim, shared chroma also belongs to the neighbouring picture.
     error = np.abs(read * 255 - tiles)[:, distance < 0.9]
     shares_chroma = color == "red" and "444" not in name
     assert error.mean() <= 0.6
@@ -133,7 +133,7 @@ def test_a_frame_of_any_layout_is_packed(layout, size, made, lens) -> None:
     )
     assert (read[:, middle[0], middle[1]] > 0.98).all()
     assert (read[:, tile_height // 2, 2] < 0.02).all()
-    # The middle of each eye shows the picture, what the lens does not show is black.
+    # The middle of each eye shows the picture; places that the lens does not show are black.
     assert packed.planes[0][made[0] // 2, made[0] // 2] == 128
     rim = packed.planes[0][made[0] // 2, 1]
     assert rim == (16 if isinstance(lens, Equirectangular) else 128)
@@ -144,7 +144,7 @@ def test_a_frame_of_any_layout_is_packed(layout, size, made, lens) -> None:
 @pytest.mark.parametrize("layout", [StereoLayout.SIDE_BY_SIDE, StereoLayout.TOP_BOTTOM])
 @pytest.mark.parametrize("lens", [Equirectangular(180, 180), Fisheye(190)])
 def test_no_colour_of_one_eye_is_read_for_the_other(name, width, layout, lens) -> None:
-    """Nor where the seam cuts a chroma block: one eye's chroma is low, the other's high, and black in the middle."""
+    """Check a seam that cuts a chroma block: one eye's chroma is low, the other's high, and black in the middle."""
     size = (160, width) if layout is StereoLayout.SIDE_BY_SIDE else (width, 160)
     frame = grey_frame(*size, name)
     along = 1 if layout is StereoLayout.SIDE_BY_SIDE else 0
@@ -161,7 +161,7 @@ def test_no_colour_of_one_eye_is_read_for_the_other(name, width, layout, lens) -
 
 
 def test_a_person_aside_lies_aside_in_the_disc() -> None:
-    """45 degrees to the right in an equirectangular eye is a quarter of 190 degrees' disc away from its middle."""
+    """Check 45 degrees to the right in an equirectangular eye, a quarter of a 190 degree disc from its middle."""
     side = 400
     alpha = np.zeros((side, 2 * side), np.uint8)
     alpha[side // 2 - 8 : side // 2 + 8, side * 3 // 4 - 8 : side * 3 // 4 + 8] = 255

@@ -1,4 +1,4 @@
-"""Packed alpha on the GPU: what the CPU packs."""
+"""Check that the GPU packs alpha as the CPU does."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_packed_picture_is_the_cpus(name, lens, layout, color):
 
     size = (160, 320) if layout is StereoLayout.SIDE_BY_SIDE else (320, 160)
     frame = random_frame(PIXEL_FORMATS[name], size, color=ColorSpec("bt709"))
-    # Smooth pictures: the GPU reads at the exact place, OpenCV at one of 32 between two samples.
+    # Smooth pictures: the GPU reads at exact places, OpenCV in steps of 1/32 sample.
     y, x = np.mgrid[0 : size[0], 0 : size[1]]
     peak = (1 << frame.format.bit_depth) - 1
     luma = (peak * (0.5 + 0.3 * np.sin(x / 40) * np.cos(y / 30))).astype(frame.format.dtype)

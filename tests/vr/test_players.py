@@ -1,4 +1,4 @@
-"""Each player's name, boxes and JSON."""
+"""Tests of each player's name, boxes and JSON."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_those_are_all():
 
 
 def test_xbvr_takes_every_packed_name_for_alpha():
-    """Its rule: one of five lenses, and alpha, anywhere in the lower-case name."""
+    """Check its rule: one of five lenses, and "alpha" anywhere in the lower-case name."""
     for player in PLAYERS.values():
         if "packed-alpha" in player.kinds:
             for first in (False, True):
@@ -204,7 +204,7 @@ def test_what_players_make_of_files():
     assert as_played(moon, described(), "a_LR_180") == "plays it correctly, by its name"
     assert as_played(moon, described(), "a") == "does not recognise it: name it a_LR_180_SBS"
     assert "vitascope vr library" in as_played(heresphere, described(), "a")
-    # Its JSON has no word for eyes in that order.
+    # Its JSON cannot express eyes in that order.
     assert as_played(heresphere, described(right_eye_first=True), "a") == (
         "does not recognise it: name it a_RL_180_SBS"
     )

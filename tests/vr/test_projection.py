@@ -1,4 +1,4 @@
-"""Projections against their own inverse, against each other, and against places that are known."""
+"""Tests of projections against their inverse, against each other, and against known places."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_projecting_undoes_unprojecting(lens: Lens, x: float, y: float) -> None:
     if isinstance(lens, Equirectangular) and (lens.vertical_fov_degrees == 180 or lens.wraps):
         assert lens.unproject(back_x, back_y) == pytest.approx(
             rays, abs=1e-9
-        )  # a pole, the seam: many places
+        )  # a pole or the seam has many places
     else:
         assert back_x[0] == pytest.approx(x, abs=tolerance)
         assert back_y[0] == pytest.approx(y, abs=tolerance)
@@ -66,7 +66,7 @@ def test_projecting_undoes_unprojecting(lens: Lens, x: float, y: float) -> None:
         (Fisheye(180, (0.4, 0.5), (0.2, 0.3)), (1, 0, 1), (0.5, 0.5)),
         (Fisheye(180, bend=0.5), (1, 0, 0), (1.0, 0.5)),
         (Fisheye(180, bend=0.5), (0, 3, 4), (0.5, 0.5 + 0.5 / 3)),  # stereographic: y / (1 + z)
-        (Fisheye(90, bend=1), (0, 1, 2), (0.5, 0.75)),  # the same as of a flat picture
+        (Fisheye(90, bend=1), (0, 1, 2), (0.5, 0.75)),  # as in a flat picture
         (Rectilinear(90, 90), (1, 0, 1), (1.0, 0.5)),
         (Rectilinear(90, 60), (0, 0, 2), (0.5, 0.5)),
     ],
@@ -94,7 +94,7 @@ def test_what_a_picture_does_not_show(lens: Lens, ray: tuple[float, ...]) -> Non
 
 
 def test_a_stereographic_picture_keeps_shapes() -> None:
-    """A small square of directions stays a square, near the rim, too; an equidistant fisheye draws it out."""
+    """Check a small square of directions: it stays square, also near the rim; an equidistant fisheye stretches it."""
     angle = np.radians(np.array([80.0, 81.0, 80.0]))
     turn = np.radians(np.array([0.0, 0.0, 1 / np.sin(np.radians(80))]))  # one degree of arc to the side
     rays = np.stack([np.sin(angle) * np.cos(turn), np.sin(angle) * np.sin(turn), np.cos(angle)])
@@ -132,7 +132,7 @@ def test_a_picture_survives_the_way_to_a_fisheye_and_back() -> None:
     there = reprojection_map(equirect, fisheye, source_size=(256, 256), target_size=(512, 512))
     back = reprojection_map(fisheye, equirect, source_size=(512, 512), target_size=(256, 256))
     again = remap(remap(picture, *there), *back)
-    # Near the border a bilinear sample of the circle's edge reads what lies outside it.
+    # Near the border, a bilinear sample at the circle's edge reads what is outside it.
     np.testing.assert_allclose(
         again[16:-16, 16:-16], picture[16:-16, 16:-16], rtol=0, atol=0.01, equal_nan=False
     )

@@ -29,7 +29,7 @@ def test_eyes_are_halves():
 @pytest.mark.parametrize("lens", [Fisheye(180), Fisheye(200, radius=(0.45, 0.5)), Rectilinear(90, 80)])
 @pytest.mark.parametrize("depth_m", [0.5, 1.0, 5.0])
 def test_curves_lead_where_the_other_eye_shows_a_thing(lens, depth_m):
-    """Against the ray tracer's own geometry."""
+    """Check curves against the ray tracer's geometry."""
     size = (64, 80)
     camera = Camera(lens, (64, 160))
     curves, shown = disparity_curves(lens, size, 0.17)

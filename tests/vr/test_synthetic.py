@@ -1,4 +1,4 @@
-"""Synthetic views against geometry that is worked out apart: solid angles, similar triangles, centroids."""
+"""Tests of synthetic views against independent geometry: solid angles, similar triangles, centroids."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def mono(lens: Lens, size: tuple[int, int] = (256, 256)) -> Camera:
 
 
 def steradians(lens: Lens, size: tuple[int, int]) -> npt.NDArray[np.float64]:
-    """What each sample covers of the sphere: the parallelogram between its neighbours' directions."""
+    """Return the solid angle of each sample: the parallelogram between its neighbours' directions."""
     height, width = size
     y, x = np.meshgrid((np.arange(height) + 0.5) / height, (np.arange(width) + 0.5) / width, indexing="ij")
     step = 1e-5
@@ -59,7 +59,7 @@ def steradians(lens: Lens, size: tuple[int, int]) -> npt.NDArray[np.float64]:
 
 
 def centroid(alpha: npt.NDArray[np.float32]) -> tuple[float, float]:
-    """(x, y) in samples, centres at whole numbers."""
+    """Return (x, y) in samples, with centres at whole numbers."""
     y, x = np.mgrid[: alpha.shape[0], : alpha.shape[1]]
     return float((alpha * x).sum() / alpha.sum()), float((alpha * y).sum() / alpha.sum())
 
@@ -193,7 +193,7 @@ def test_each_eye_lies_where_a_run_will_look_for_it(layout: StereoLayout, size: 
     view = render(Scene((figure,), surround, camera))
     regions = eye_regions(size[1], size[0], layout)
     for region, eye in zip(regions, camera.eyes, strict=True):
-        # What one eye alone sees: of two eyes of which the other has no room.
+        # What one eye alone sees: two eyes, of which the other has no room.
         alone = Camera(Equirectangular(), region.size, StereoLayout.MONO)
         moved = _seen_from(alone, figure, surround, float(eye[0]))
         assert np.array_equal(view.rgb[region.rows, region.columns], moved.rgb)
@@ -204,7 +204,7 @@ def test_each_eye_lies_where_a_run_will_look_for_it(layout: StereoLayout, size: 
 
 
 def _seen_from(camera: Camera, figure: Figure, surround: Surround, x: float) -> View:
-    """The right half of a side-by-side frame whose eyes are so far apart that the right one is at ``x``."""
+    """Render the right half of a side-by-side frame whose right eye is at ``x``."""
     height, width = camera.size
     both = replace(camera, size=(height, 2 * width), layout=StereoLayout.SIDE_BY_SIDE, eye_distance_m=2 * x)
     view = render(Scene((figure,), surround, both))
@@ -301,7 +301,7 @@ def test_what_lies_at_a_pole_counts_by_the_area_that_it_shows() -> None:
         alpha[rows, 256:] = 1 - alpha[rows, 256:]
         return eye_disagreement(alpha, truth, camera)
 
-    # The lower rows show a fourth of what the upper ones do, and three times as much of the outline lies in them.
+    # The lower rows show a quarter of what the upper ones do, and have three times as much of the outline.
     assert wrong_in(slice(252, 256)) < wrong_in(slice(220, 224)) / 2
 
 
@@ -309,7 +309,7 @@ def test_a_figure_at_the_rim_is_compared_where_both_eyes_look() -> None:
     camera = Camera(Fisheye(200), (256, 512))
     truth = render(Scene((Figure(person_picture(256), Place(0, -95, 1), height_m=0.6),), camera=camera))
     below = truth.alpha[250:].any(), truth.depth_m[255].any()
-    assert below == (True, True)  # cut by the circle, whose outside has no depth
+    assert below == (True, True)  # cut by the circle, outside of which there is no depth
     assert eye_disagreement(truth.alpha, truth, camera) < 0.03
 
 

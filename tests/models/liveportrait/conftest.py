@@ -1,4 +1,4 @@
-"""PyTorch is the extra that these tests are about."""
+"""Skip these tests without PyTorch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def seeded() -> Iterator[None]:
 
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The published networks with fewer channels, blocks and levels than in earnest, for time."""
+    """Build the published networks with fewer channels, blocks and levels, to save time."""
     from vitascope.models.liveportrait import motion, published
 
     monkeypatch.setattr(published, "_RESIDUALS", 1)

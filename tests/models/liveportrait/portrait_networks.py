@@ -11,7 +11,7 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 def randomised(network: Network) -> Network:
-    """Moments and gates as a trained network has them: not 0 and 1."""
+    """Set moments and gates to values like a trained network's, other than 0 and 1."""
     for name, buffer in network.named_buffers():
         if name.endswith("running_mean"):
             buffer.normal_(0, 0.1)
@@ -24,7 +24,7 @@ def randomised(network: Network) -> Network:
 
 
 def keypoints(batch: int = 1) -> tuple[Tensor, Tensor]:
-    """Driving and source keypoints; one of them outside the volume."""
+    """Make driving and source keypoints, one of them outside the volume."""
     source = torch.rand(batch, 21, 3) - 0.5
     driving = source + torch.randn(batch, 21, 3) * 0.1
     driving[:, 4] = 1.4

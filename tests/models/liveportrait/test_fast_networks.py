@@ -1,4 +1,4 @@
-"""The networks as they are run give what the published form gives."""
+"""Check that the fast networks give what the published form gives."""
 
 from __future__ import annotations
 

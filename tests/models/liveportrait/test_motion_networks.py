@@ -1,4 +1,4 @@
-"""Keypoints: turned, scaled and moved as the paper's equations say, and driven by differences."""
+"""Tests of keypoints: turned, scaled and moved by the paper's equations, and driven by differences."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def random_motion() -> RawMotion:
 
 
 def by_axis(axis: int, degrees: float) -> Tensor:
-    """The textbook rotation for column vectors."""
+    """Return the textbook rotation for column vectors."""
     s, c = math.sin(math.radians(degrees)), math.cos(math.radians(degrees))
     return torch.tensor(
         [

@@ -1,6 +1,6 @@
-"""The networks' ONNX files compute under ONNX Runtime what PyTorch computes, in batches of any size.
+"""Check that the networks' ONNX files compute in ONNX Runtime what PyTorch computes, in batches of any size.
 
-They have the published classes and fewer channels: in their own width each takes up to half a minute to write.
+They have the published classes with fewer channels: at full width, each takes up to half a minute to export.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SMALL: Mapping[str, Mapping[str, tuple[int, ...]]] = {
     "warping": {"volume": (32, 16, 8, 8), "driving": (21, 3), "source": (21, 3)},
     "generator": {"features": (256, 4, 4)},
 }
-"""Inputs of fewer pixels, for time."""
+"""Smaller inputs, to save time."""
 
 
 def network_of(part: str) -> nn.Module:
@@ -94,7 +94,7 @@ def test_half_precision_stays_close_and_keeps_types(part: str) -> None:
     assert all(parameter.dtype == torch.float32 for parameter in network.parameters())
     weights = {one.data_type for one in onnx.load_from_string(content).graph.initializer if len(one.dims) > 2}
     assert onnx.TensorProto.FLOAT16 in weights
-    inputs = inputs_of(part, 1)  # of more, the network in float32 is asked above
+    inputs = inputs_of(part, 1)  # several in float32 are checked above
     with OnnxRuntimeEngine(content, threads=2) as engine:
         made = engine.run({name: tensor.numpy() for name, tensor in inputs.items()})
     (got,), (wanted,) = made.values(), outputs_of(network, inputs)
@@ -121,7 +121,7 @@ def test_a_folder_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert [file.path.stat().st_size for file in written] == [file.byte_count for file in written]
     (tmp_path / "other").touch()
     assert {file.path.stat().st_mode for file in written} == {(tmp_path / "other").stat().st_mode}
-    # The toolkit's engine takes them, and knows how many pictures they are for.
+    # The toolkit's engine loads them, and knows their batch sizes.
     driving, source = keypoints(2)
     with OnnxEngine(device="cpu") as engine:
         engine.load_engine(written[0].path)

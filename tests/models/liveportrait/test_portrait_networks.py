@@ -1,4 +1,4 @@
-"""The networks together on a processor, and what opening them refuses."""
+"""Tests of the networks together on a CPU, and of what opening them refuses."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def random_networks() -> PublishedNetworks:
 @pytest.mark.usefixtures("narrow")
 def test_pictures_go_through_all_of_them_together_as_each_alone() -> None:
     parts = random_networks()
-    pictures = torch.rand(2, 3, 64, 64)  # a quarter as large as in earnest, for time
+    pictures = torch.rand(2, 3, 64, 64)  # a quarter of the real size, to save time
     driving, source = keypoints(2)
     with LivePortraitNetworks(parts, device=select_device("cpu"), mode="eager") as networks:
         volumes = networks.appearance(pictures)
@@ -77,7 +77,7 @@ def test_on_a_gpu_batches_give_what_single_pictures_give() -> None:
             single = networks.motion(pictures[one])
             torch.testing.assert_close(single.keypoints, motion.keypoints[one], rtol=1e-3, atol=1e-4)
             alone = networks.paint(volumes[one], driving[one], source[one])
-            assert float((alone - painted[one]).abs().max()) < 0.02  # FP16, in another order of sums
+            assert float((alone - painted[one]).abs().max()) < 0.02  # FP16, with sums in another order
 
 
 def test_motions_are_joined_and_cut() -> None:

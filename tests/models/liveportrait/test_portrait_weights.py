@@ -1,4 +1,4 @@
-"""Checkpoints: read without running code, spectral norm folded, loaded strictly."""
+"""Tests of checkpoints: read without running code, spectral norm folded, loaded strictly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The five networks have the published tensors and shapes, and their special steps do what the paper's text says."""
+"""Check that the five networks have the published tensors and shapes, and compute the paper's special steps."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_grid_runs_from_minus_one_to_one_and_names_x_first() -> None:
 
 
 def sampled_by_hand(volume: Tensor, position: Tensor) -> Tensor:
-    """One trilinear sample [C] of [C, D, H, W] at x, y, z in -1..1, in plain arithmetic."""
+    """Sample [C] from [C, D, H, W] trilinearly at x, y, z in -1..1, in plain arithmetic."""
     sizes = volume.shape[1:][::-1]
     at = [((float(p) + 1) * n - 1) / 2 for p, n in zip(position, sizes, strict=True)]
     total = torch.zeros(volume.shape[0])
