@@ -166,7 +166,8 @@ def last_steps(monkeypatch):
 def frame_of(spots, *, index=0, eyes=1, size=EYE, noise=0.0, seed=0):
     """Make a dark frame with bright squares; two eyes side by side see the same rows.
 
-    Args: spots: (eye, x, y, side) each, in luma samples of an eye.
+    Args:
+        spots: (eye, x, y, side) each, in luma samples of an eye.
     """
     height, width = size
     frame = solid_frame(FMT, (height, width * eyes), (0.1, 0.1, 0.1))

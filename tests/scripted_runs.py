@@ -55,7 +55,8 @@ class BatchNetwork(BrightnessNetwork):
 def script_runs(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     """Give runs these networks and speeds, so that other programs do not affect what is fastest.
 
-    Returns: The settings of every run, in order, from now on.
+    Returns:
+        The settings of every run, in order, from now on.
     """
     opened, networks, by_the_clock = [], [], ClipTrials._speed
 

@@ -117,7 +117,7 @@ def names_in(module: str) -> set[str]:
 
 
 def test_benchmarks_import_what_is_there():
-    """Check this for benchmarks, most of which need a GPU, and seldom run."""
+    """Check the names that benchmarks import: most need a GPU, and they seldom run."""
     wanted = {
         (node.module, alias.name, path.name)
         for path in sorted((ROOT / "benchmarks").rglob("*.py"))

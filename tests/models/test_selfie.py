@@ -175,7 +175,8 @@ def astronaut_on(
 ) -> tuple[Picture, FloatArray]:
     """Place the astronaut's upper body, cut out with the ungated network, at the bottom of a scene.
 
-    Returns: The picture, and the person's mask in it.
+    Returns:
+        The picture, and the person's mask in it.
     """
     portrait, mask = astronaut(network)
     tall = round(scene.shape[0] * height)
