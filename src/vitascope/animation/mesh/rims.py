@@ -18,6 +18,7 @@ from vitascope.animation.mesh.layers import Patch, opening_mask, patch_around, r
 from vitascope.animation.mesh.rig import PortraitRig
 
 _MOST_PX_A_CM = 30.0
+"""Maximum resolution at which rims are looked for."""
 _ASIDE_CM, _ABOVE_CM, _BELOW_CM = 6.0, 2.6, 3.0
 """Extent of the area that is looked at, from the middle between the inner corners of the eyes."""
 _RIM_CM, _SOFT_CM = 0.4, 0.04
@@ -32,6 +33,7 @@ _RIM_CONTRAST, _OF_THE_LINES = 0.05, 0.4
 _STEEP = 3
 """Rows by which a rim may rise or fall in a column."""
 _STEEP_COST = 0.004
+"""Contrast that a row of rise or fall costs: of two lines alike, the straighter one is followed."""
 _HUGS_CM, _HUGS_SHARE = 0.15, 0.3
 """Distance from where a line must not be, within which it is drawn to the eye; and the maximum share of such places."""
 _DARK, _THICK_CM = 0.6, 0.1

@@ -269,10 +269,9 @@ def missed_parts(seen: FloatArray, ahead: FloatArray, back: FloatArray) -> Float
     Nothing is removed where most frames show nobody: that lost people whom few frames see, and hardly any scenery.
 
     Args:
-        seen: RGB and alpha of consecutive frames, float32 [T, E, 4, h, w], 0..1, NumPy or CuPy.
-        ahead: Motion from each of the first T - 1 frames to the next, right and down, in samples, float32
-            [T - 1, E, h, w, 2], on the same device.
-        back: Likewise, from each of the last T - 1 frames to the one before.
+        seen: RGB and alpha of consecutive frames; like the motion, as for ``votes_along_motion``.
+        ahead: Motion from each frame to the next.
+        back: Motion from each frame to the one before.
 
     Returns:
         Addition to alpha, float32 [T, E, h, w], on the same device; mostly 0.
